@@ -1,0 +1,29 @@
+"""Train Keras models by steps: stop, log and schedule on the optimizer's own counter."""
+
+from keras_steps import schedules
+from keras_steps.callbacks.log_every_n import LogEveryN
+from keras_steps.callbacks.on_step import OnStep
+from keras_steps.callbacks.step_scheduled import StepScheduled, StepScheduledLR
+from keras_steps.callbacks.stop_at_step import StopAtStep
+from keras_steps.global_step import global_step, set_global_step
+from keras_steps.step_callback import StepCallback
+from keras_steps.triggers import AtSteps, EverySecs, EverySteps, GeometricSteps, Trigger
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AtSteps",
+    "EverySecs",
+    "EverySteps",
+    "GeometricSteps",
+    "LogEveryN",
+    "OnStep",
+    "StepCallback",
+    "StepScheduled",
+    "StepScheduledLR",
+    "StopAtStep",
+    "Trigger",
+    "global_step",
+    "schedules",
+    "set_global_step",
+]

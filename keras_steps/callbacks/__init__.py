@@ -1,0 +1,1 @@
+"""One callback a file, named after it."""

@@ -1,0 +1,152 @@
+"""LogEveryN: a line of text every so many steps."""
+
+from __future__ import annotations
+
+import logging
+import string
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from keras_steps.reports import with_extra
+from keras_steps.run import Run
+from keras_steps.step_callback import StepCallback
+from keras_steps.triggers import EverySteps, Trigger, as_trigger, integral
+from keras_steps.writers import format_line
+
+_NOT_SHOWN = ("steps_per_second", "examples_per_second")
+
+
+class LogEveryN(StepCallback):
+    """Prints a line at steps 1, 101, 201, … and at the end of the run.
+
+    What TF1's LoggingTensorHook and `log_every_n` were for. Values are means over the
+    steps since the line before. The lines go where Keras's own messages go, and
+    never through the middle of its progress bar:
+
+        step 101/600: loss=0.4312 accuracy=0.8710 learning_rate=0.00098 412.3 steps/s eta 0:00:01
+
+    Args:
+        n: Steps between two lines, or a trigger.
+        start: The step of the first line; with 0 the lines come at n, 2n, 3n, …
+        message: A format string for the line, over `step` and the names in the logs:
+            `"loss {loss:.3f} at step {step}"`. Default: the line above.
+        metrics: Which names to show, in this order. Default: all. One that begins with
+            `val_` is shown where there is an evaluation.
+        logger: A `logging.Logger` that gets the lines at INFO instead.
+        extra: A function from the model to a dict of further scalars, called when a line is
+            due.
+        optimizer: As in StepCallback.
+
+    Raises:
+        ValueError: If `n` is less than 1, `start` negative, or `message` no format string;
+            at the first line, if `message` or `metrics` name something that is not there.
+        TypeError: If an argument is of the wrong kind.
+
+    Example:
+
+    >>> callback = LogEveryN(100, message="step {step}: loss {loss:.4f}")
+    """
+
+    at_end = True
+
+    def __init__(
+        self,
+        n: int | Trigger = 100,
+        *,
+        start: int = 1,
+        message: str | None = None,
+        metrics: Iterable[str] | None = None,
+        logger: logging.Logger | None = None,
+        extra: Callable[[Any], Mapping[str, float]] | None = None,
+        optimizer: str | Callable[[Any], Any] | None = None,
+    ) -> None:
+        start = integral(start, "LogEveryN(start)", least=0)
+        super().__init__(as_trigger(n, "LogEveryN(n)", start), optimizer=optimizer)
+        if isinstance(self.trigger, EverySteps) and n is self.trigger and start != 1:
+            raise ValueError(
+                f"LogEveryN(start={start}) goes with a number of steps; a trigger has its own "
+                f"start, as in EverySteps(100, start={start})."
+            )
+        self.message = _checked_message(message)
+        self.metrics = _checked_names(metrics)
+        if logger is not None and not isinstance(logger, (logging.Logger, logging.LoggerAdapter)):
+            raise TypeError(f"LogEveryN(logger) must be a logging.Logger; received {logger!r}.")
+        if extra is not None and not callable(extra):
+            raise TypeError(
+                f"LogEveryN(extra) must be a function from the model to a dict; received {extra!r}."
+            )
+        self.logger = logger
+        self.extra = extra
+        self.uses_model = extra is not None
+        self._write: Callable[[str], None] = print
+        self._last_step: Callable[[], int | None] = lambda: None
+
+    def begin(self, run: Run) -> None:
+        self._write = run.print_line if self.logger is None else self.logger.info
+        self._last_step = lambda: run.last_step(run.clock_of(self))
+
+    def end(self, run: Run) -> None:
+        self._write = print
+        self._last_step = lambda: None
+
+    def on_step(self, step: int, logs: dict[str, float]) -> None:
+        if self.extra is not None:
+            logs = with_extra(logs, self.extra, self.model)
+        if self.message is not None:
+            line = self._formatted(step, logs)
+        else:
+            line = format_line(step, logs, self._last_step(), self._names(logs))
+        self._write(line)
+
+    def _names(self, logs: Mapping[str, float]) -> list[str]:
+        if self.metrics is None:
+            return [name for name in logs if name not in _NOT_SHOWN]
+        missing = [n for n in self.metrics if n not in logs and not n.startswith("val_")]
+        if missing:
+            raise ValueError(
+                f"LogEveryN(metrics): there is no {missing[0]!r} in the logs. There is: "
+                f"{', '.join(logs)}."
+            )
+        return [name for name in self.metrics if name in logs]
+
+    def _formatted(self, step: int, logs: Mapping[str, float]) -> str:
+        assert self.message is not None
+        try:
+            return self.message.format(**{**logs, "step": step})
+        except KeyError as error:
+            raise ValueError(
+                f"LogEveryN(message={self.message!r}): there is no {error} in the logs. There is: "
+                f"step, {', '.join(logs)}."
+            ) from None
+
+
+def _checked_message(message: str | None) -> str | None:
+    if message is None:
+        return None
+    if not isinstance(message, str):
+        raise TypeError(f"LogEveryN(message) must be a format string; received {message!r}.")
+    try:
+        fields = [part[1] for part in string.Formatter().parse(message) if part[1] is not None]
+    except ValueError as error:
+        raise ValueError(f"LogEveryN(message={message!r}) is no format string: {error}.") from None
+    for field in fields:
+        if not field or field[0].isdigit():
+            raise ValueError(
+                f"LogEveryN(message={message!r}) has a field without a name; write names as in "
+                "'{loss:.4f} at step {step}'."
+            )
+    return message
+
+
+def _checked_names(metrics: Iterable[str] | None) -> tuple[str, ...] | None:
+    if metrics is None:
+        return None
+    if isinstance(metrics, str):
+        raise TypeError(
+            f"LogEveryN(metrics) must be a list of names; received the string {metrics!r}. "
+            f"Write metrics=[{metrics!r}]."
+        )
+    names = tuple(metrics)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"LogEveryN(metrics) must be a list of names; received {list(names)!r}.")
+    return names

@@ -1,0 +1,194 @@
+"""What a callback gets as `logs`: window means, the learning rate, the rate of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from keras_steps import clock as clocks
+from keras_steps.foreign_schedules import ScheduleValues
+from keras_steps.keras_internals import (
+    Variables,
+    counter_of,
+    learning_rate_source,
+    mean_metrics,
+    read_number,
+)
+
+
+class _Sum(NamedTuple):
+    """A running mean's two parts."""
+
+    total: float = 0.0
+    weight: float = 0.0
+
+    def __sub__(self, other: _Sum) -> _Sum:
+        return _Sum(self.total - other.total, self.weight - other.weight)
+
+    def plus(self, other: _Sum) -> _Sum:
+        return _Sum(self.total + other.total, self.weight + other.weight)
+
+
+_NOTHING = _Sum()
+
+
+class Snapshot(NamedTuple):
+    """What a look at the model has read, once for all that are due."""
+
+    totals: Mapping[str, _Sum]
+    seconds: float
+    learning_rates: Mapping[Any, float | None]
+
+    def without_totals(self) -> Snapshot:
+        """The same after the windows have taken the totals over."""
+        return self._replace(totals={})
+
+
+class Stopwatch:
+    """Seconds of training: the clock stops within `paused`."""
+
+    def __init__(self) -> None:
+        self._paused_for = 0.0
+        self._paused_at: float | None = None
+
+    def seconds(self) -> float:
+        now = clocks.now() if self._paused_at is None else self._paused_at
+        return now - self._paused_for
+
+    def pause(self) -> None:
+        if self._paused_at is None:
+            self._paused_at = clocks.now()
+
+    def go_on(self) -> None:
+        if self._paused_at is not None:
+            self._paused_for += clocks.now() - self._paused_at
+            self._paused_at = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        outermost = self._paused_at is None
+        self.pause()
+        try:
+            yield
+        finally:
+            if outermost:
+                self.go_on()
+
+
+class Readings:
+    """Reads what reports are made of from the model, at most once a look."""
+
+    def __init__(self, model: Any, variables: Variables, stopwatch: Stopwatch) -> None:
+        self._model = model
+        self._variables = variables
+        self._stopwatch = stopwatch
+        self._means: dict[str, Any] = {}
+        self._schedules: dict[int, ScheduleValues] = {}
+
+    def snapshot(self, optimizers: Mapping[Any, Any]) -> Snapshot:
+        """The model's sums, the time, and each optimizer's learning rate, as of now."""
+        rates = {key: self._learning_rate(optimizer) for key, optimizer in optimizers.items()}
+        return Snapshot(self._totals(), self._stopwatch.seconds(), rates)
+
+    def _totals(self) -> Mapping[str, _Sum]:
+        if not self._means:  # some are not there before the first batch
+            self._means = mean_metrics(self._model)
+        read = self._variables.read
+        return {n: _Sum(read(m.total), read(m.count)) for n, m in self._means.items()}
+
+    def _learning_rate(self, optimizer: Any) -> float | None:
+        """The rate that the last update used; None if the optimizer has none."""
+        source = learning_rate_source(optimizer)
+        if source is None:
+            return None
+        if hasattr(source, "assign"):
+            return float(self._variables.read(source))
+        if not hasattr(source, "get_config"):
+            return float(read_number(source()) if callable(source) else source)
+        count = int(self._variables.read(counter_of(optimizer)[0]))  # Keras hands it the raw count
+        values = self._schedules.setdefault(id(source), ScheduleValues(source))
+        return float(values(max(count - 1, 0)))
+
+
+class Window:
+    """The steps since one callback fired last.
+
+    Keras resets its metrics at each epoch's begin, so a window that reaches back into
+    the epoch before keeps what it had of it.
+    """
+
+    def __init__(self, step: int, seconds: float) -> None:
+        self.restart(step, Snapshot({}, seconds, {}))
+
+    def restart(self, step: int, now: Snapshot) -> None:
+        """Begin anew after a firing."""
+        self._step = step
+        self._seconds = now.seconds
+        self._start = now.totals
+        self._kept: Mapping[str, _Sum] = {}
+
+    def close_epoch(self, now: Snapshot) -> None:
+        """Keep what the epoch that ends has brought; the metrics begin anew."""
+        self._kept = self._gained(now)
+        self._start = {}
+
+    def means(self, now: Snapshot) -> dict[str, float]:
+        """The mean of each metric over the window; without its data, nothing of it."""
+        return {n: s.total / s.weight for n, s in self._gained(now).items() if s.weight}
+
+    def rates(self, step: int, now: Snapshot) -> dict[str, float]:
+        """Steps and examples a second over the window."""
+        passed = now.seconds - self._seconds
+        if passed <= 0:
+            return {}
+        rates = {"steps_per_second": (step - self._step) / passed}
+        examples = self._gained(now).get("loss", _NOTHING).weight
+        if examples:
+            rates["examples_per_second"] = examples / passed
+        return rates
+
+    def _gained(self, now: Snapshot) -> dict[str, _Sum]:
+        gained = dict(self._kept)
+        for name, total in now.totals.items():
+            since = self._start.get(name, _NOTHING)
+            if total.weight < since.weight:  # someone has reset the metric within the epoch
+                since = _NOTHING
+            gained[name] = gained.get(name, _NOTHING).plus(total - since)
+        return gained
+
+
+def scalars(logs: Mapping[str, Any] | None) -> dict[str, float]:
+    """Keras's own logs as floats; what is no scalar stays out."""
+    found = {}
+    for name, value in (logs or {}).items():
+        if isinstance(value, (int, float)) or getattr(value, "shape", None) == ():
+            found[name] = float(value)
+    return found
+
+
+def with_extra(
+    logs: Mapping[str, float], extra: Callable[[Any], Mapping[str, float]], model: Any
+) -> dict[str, float]:
+    """The report with what a user's function adds to it.
+
+    Args:
+        logs: The report so far.
+        extra: A function from the model to a dict of scalars.
+        model: The model, with its current values.
+
+    Raises:
+        TypeError: If the function returns no dict of scalars.
+        ValueError: If a name of it is in the report already.
+    """
+    added = extra(model)
+    if not isinstance(added, Mapping):
+        raise TypeError(f"extra(model) must return a dict of scalars; it returned {added!r}.")
+    clashes = sorted(added.keys() & logs.keys())
+    if clashes:
+        raise ValueError(f"extra(model) returned {clashes[0]!r}, which is in the report already.")
+    found = scalars(added)
+    for name in added:
+        if name not in found:
+            raise TypeError(f"extra(model) must return scalars; {name!r} is {added[name]!r}.")
+    return {**logs, **found}

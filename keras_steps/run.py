@@ -1,0 +1,316 @@
+"""One run: who is due at which step, in which order, with which logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from keras_steps import clock as clocks
+from keras_steps import preflight
+from keras_steps.clock import NEVER, Clock
+from keras_steps.keras_internals import Variables, counter_of
+from keras_steps.reports import Readings, Snapshot, Stopwatch, Window, scalars
+
+if TYPE_CHECKING:
+    from keras_steps.callbacks.step_scheduled import StepScheduled
+    from keras_steps.step_callback import StepCallback
+    from keras_steps.triggers import Trigger
+
+
+class Watch:
+    """One callback in a run: what it waits for, and its window."""
+
+    def __init__(self, callback: StepCallback, trigger: Trigger, clock: Clock) -> None:
+        self.callback = callback
+        self.trigger = trigger
+        self.clock = clock
+
+    def start(self, seconds: float, time: float) -> None:
+        """Wait for the first firing after the clock's step."""
+        self.window = Window(self.clock.step, seconds)
+        self.wait(time)
+
+    def wait(self, time: float) -> None:
+        """Wait for the next firing after the one at the clock's step."""
+        self.fired_at = self.clock.step
+        self.due_step = self.trigger.next_step(self.fired_at)
+        self.due_time = self.trigger.next_time(time)
+
+    def is_due(self, time: float) -> bool:
+        step_is = self.due_step is not None and self.clock.step >= self.due_step
+        return step_is or self.is_late(time)
+
+    def is_late(self, time: float) -> bool:
+        return self.due_time is not None and time >= self.due_time
+
+
+class Firing(NamedTuple):
+    """A callback that is due, with its logs as of the step at which it was."""
+
+    callback: StepCallback
+    step: int
+    logs: dict[str, float]
+
+
+class Run:
+    """Callbacks that follow the counters of one model's optimizers.
+
+    An adapter (to `fit`, or to a loop of one's own) counts `executions` and calls
+    `before` and `after` around each one that has reached `attention_at` or the clock
+    `deadline`; around the others it does nothing.
+
+    Args:
+        model: The model that is trained.
+        callbacks: In the order in which they were given.
+        variables: The way to the model's variables.
+        batches: Batches an execution.
+    """
+
+    def __init__(
+        self, model: Any, callbacks: Iterable[StepCallback], variables: Variables, batches: int
+    ) -> None:
+        self.model = model
+        self.callbacks = sorted(callbacks, key=lambda callback: callback.order)
+        self.variables = variables
+        self.batches = batches
+        self.executions = 0
+        self.attention_at = 1
+        self.deadline: float | None = None
+        self.limits: dict[Clock, int] = {}
+        self.expected_ends: dict[Clock, int] = {}
+        self.stop_reason: str | None = None
+        self.print_line: Callable[[str], None] = print
+        self.stopwatch = Stopwatch()
+        self._clocks: dict[int, Clock] = {}
+        self._clock_of: dict[int, Clock] = {}
+        self._watches: list[Watch] = []
+        self._readings = Readings(model, variables, self.stopwatch)
+        self._closed: Snapshot | None = None
+        self._pending: list[Firing] = []
+        self._evaluations: dict[str, float] = {}
+        self._evaluated_after = -1
+        self._look_at = 1
+        self._set_at = 1
+
+    # ------------------------------------------------------------ beginning
+
+    def begin(self) -> None:
+        """Find each callback's clock, and let each refuse what it can't do."""
+        for callback in self.callbacks:
+            optimizer = callback.optimizer_of(self.model)
+            key = id(counter_of(optimizer)[0])
+            if key not in self._clocks:
+                self._clocks[key] = Clock(optimizer, self.model, self.batches, self.variables)
+            clock = self._clock_of[id(callback)] = self._clocks[key]
+            if callback.trigger is not None:
+                self._watches.append(Watch(callback, callback.trigger, clock))
+        self._setters: list[StepScheduled] = [c for c in self.callbacks if hasattr(c, "apply")]
+        self.start()
+        for callback in self.callbacks:
+            callback.begin(self)
+
+    def start(self) -> None:
+        """Read the counters, and wait for what comes after them."""
+        for clock in self.clocks:
+            clock.start()
+        self.limits = {}
+        for callback in self.callbacks:
+            clock = self.clock_of(callback)
+            last_step = callback.last_step_from(clock.step)
+            if last_step is not None:
+                self.limits[clock] = min(last_step, self.limits.get(clock, last_step))
+        seconds, time = self.stopwatch.seconds(), clocks.now()
+        for watch in self._watches:
+            watch.start(seconds, time)
+        for setter in self._setters:
+            setter.due_step = self.clock_of(setter).step
+        self._wait()
+
+    def clock_of(self, callback: StepCallback) -> Clock:
+        """The clock that `callback` follows: one clock an optimizer."""
+        return self._clock_of[id(callback)]
+
+    @property
+    def clocks(self) -> list[Clock]:
+        return list(self._clocks.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a step to stop at has been reached."""
+        return any(clock.step >= last_step for clock, last_step in self.limits.items())
+
+    def last_step(self, clock: Clock) -> int | None:
+        """The step at which the run will end, as far as that is known."""
+        known = [steps[clock] for steps in (self.limits, self.expected_ends) if clock in steps]
+        return min(known, default=None)
+
+    # ------------------------------------------------------------ around an execution
+
+    def before(self) -> int:
+        """Set what the next updates use. Returns how many batches may run; 0: stop here."""
+        if self.executions >= self._set_at:
+            self._set()
+        batches = self.batches
+        if self.executions >= self._look_at:
+            done = self.executions - 1
+            for clock, last_step in self.limits.items():
+                if clock.batches_until(last_step, done) < batches:
+                    clock.exact(done)
+                    batches = min(batches, clock.batches_until(last_step, done))
+        return max(0, batches)
+
+    def after(self, logs: Mapping[str, Any], *, epoch_ends: bool) -> None:
+        """Fire what has become due with this execution.
+
+        At the last execution of an epoch the step stays open: an evaluation that follows
+        belongs to it, and what is due waits for `settle`.
+        """
+        if self.executions < self._look_at and not self._is_late():
+            return
+        firings = self._collect(logs)
+        if self.is_over:
+            self.stop("reached")
+        if epoch_ends or self.stop_reason:
+            self._pending += firings
+        else:
+            self._fire(firings)
+        self._wait()
+
+    def stop(self, reason: str) -> None:
+        """End the run after this execution."""
+        self.stop_reason = self.stop_reason or reason
+        self.model.stop_training = True
+
+    def _set(self) -> None:
+        done = self.executions - 1
+        for setter in self._setters:
+            clock = self.clock_of(setter)
+            if setter.due_step is not None and clock.predict(done) >= setter.due_step:
+                step = clock.exact(done)
+                if step >= setter.due_step:
+                    setter.due_step = setter.apply(step, self.variables)
+        changes = [self.clock_of(s).begun_from(s.due_step) for s in self._setters]
+        self._set_at = max(self.executions + 1, min(changes, default=NEVER))
+        self.attention_at = min(self._look_at, self._set_at)
+
+    def _is_late(self) -> bool:
+        return self.deadline is not None and clocks.now() >= self.deadline
+
+    def _collect(self, logs: Mapping[str, Any]) -> list[Firing]:
+        """Read the clocks on which something may be due, and build the logs of what is."""
+        time = clocks.now()
+        for clock, due_step in self._awaited().items():
+            measure = self.executions == 1 and not clock.predictable
+            if measure or clock.predict(self.executions) >= due_step:
+                clock.look(self.executions)
+            if clock.rests_after(self.executions):
+                preflight.warn(preflight.resting_counter(clock))
+        for watch in self._watches:
+            if watch.is_late(time):
+                watch.clock.look(self.executions)
+        due = [watch for watch in self._watches if watch.is_due(time)]
+        return self._firings(due, logs, time)
+
+    def _awaited(self) -> dict[Clock, int]:
+        """Each clock with the nearest step that someone waits for on it."""
+        nearest = dict.fromkeys(self.clocks, NEVER) | self.limits
+        for watch in self._watches:
+            if watch.due_step is not None:
+                nearest[watch.clock] = min(nearest[watch.clock], watch.due_step)
+        return nearest
+
+    def _wait(self) -> None:
+        looks = [clock.reached_with(step) for clock, step in self._awaited().items()]
+        checks = [clock.check_at for clock in self.clocks if clock.check_at > self.executions]
+        first = [1] if self.executions == 0 else []
+        self._look_at = min([*looks, *checks, *first])
+        changes = [self.clock_of(s).begun_from(s.due_step) for s in self._setters]
+        self._set_at = max(self.executions + 1, min(changes, default=NEVER))
+        self.attention_at = min(self._look_at, self._set_at)
+        times = [watch.due_time for watch in self._watches if watch.due_time is not None]
+        self.deadline = min(times, default=None)
+
+    # ------------------------------------------------------------ firing
+
+    def _firings(self, due: list[Watch], logs: Mapping[str, Any], time: float) -> list[Firing]:
+        if not due:
+            return []
+        snapshot = self._closed or self._snapshot()
+        firings = []
+        for watch in due:
+            step = watch.clock.step
+            firings.append(Firing(watch.callback, step, self._logs(watch, logs, snapshot)))
+            watch.window.restart(step, snapshot)
+            watch.wait(time)
+        return firings
+
+    def _snapshot(self) -> Snapshot:
+        return self._readings.snapshot({clock: clock.optimizer for clock in self.clocks})
+
+    def _logs(self, watch: Watch, logs: Mapping[str, Any], now: Snapshot) -> dict[str, float]:
+        means = watch.window.means(now)
+        others = scalars({name: value for name, value in logs.items() if name not in means})
+        named = {name: (means | others)[name] for name in logs or means if name in means | others}
+        rate = now.learning_rates[watch.clock]
+        return {
+            **named,
+            **({} if rate is None else {"learning_rate": rate}),
+            **{s.label: s.value for s in self._setters if s.label and s.value is not None},
+            **watch.window.rates(watch.clock.step, now),
+        }
+
+    def _fire(self, firings: list[Firing]) -> None:
+        if not firings:
+            return
+        uses_model = any(firing.callback.uses_model for firing in firings)
+        with self.stopwatch.paused(), self.variables.published() if uses_model else nullcontext():
+            for callback, step, logs in firings:
+                callback.on_step(step, logs | self._evaluations_now())
+
+    def _evaluations_now(self) -> dict[str, float]:
+        return self._evaluations if self._evaluated_after == self.executions else {}
+
+    # ------------------------------------------------------------ epochs and the end
+
+    def open_epoch(self) -> None:
+        """Go on after the metrics have been reset."""
+        self._closed = None
+        self.stopwatch.go_on()
+        self._wait()
+
+    def close_epoch(self) -> None:
+        """Keep what the metrics hold before an evaluation or the next epoch resets them."""
+        for clock in self.clocks:
+            clock.look(self.executions)
+        self._pending += self._collect({})
+        self.stopwatch.pause()
+        if self._watches:
+            now = self._snapshot()
+            for watch in self._watches:
+                watch.window.close_epoch(now)
+            self._closed = now.without_totals()
+
+    def evaluated(self, results: Mapping[str, float]) -> None:
+        """Hand the results of an evaluation at this step to every callback."""
+        self._evaluations = {**results, **self._evaluations_now()}
+        self._evaluated_after = self.executions
+        for callback in self.callbacks:
+            callback.on_evaluation(self.clock_of(callback).step, dict(results))
+
+    def settle(self, logs: Mapping[str, float]) -> None:
+        """Fire what waited for the step's evaluation.
+
+        Args:
+            logs: Keras's logs of the epoch, for metrics that are no means.
+        """
+        pending, self._pending = self._pending, []
+        self._fire([Firing(f.callback, f.step, {**logs, **f.logs}) for f in pending])
+
+    def end(self, logs: Mapping[str, float]) -> None:
+        """Fire for the last step what fires at the end, and let the callbacks finish."""
+        self.settle(logs)
+        last = [w for w in self._watches if w.callback.at_end and w.clock.step > w.fired_at]
+        self._fire(self._firings(last, logs, clocks.now()))
+        for callback in self.callbacks:
+            callback.end(self)

@@ -1,0 +1,158 @@
+"""StepCallback: the face that every callback of this library shows to Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any, ClassVar
+
+import keras
+
+from keras_steps import fit_adapter
+from keras_steps.global_step import find_optimizer
+from keras_steps.run import Run
+from keras_steps.triggers import Trigger, as_trigger
+
+
+class Order(IntEnum):
+    """Who comes first at a step, whatever the order in `callbacks=[...]`."""
+
+    NAN = 0
+    EVALUATE = 1
+    REPORT = 2
+    EARLY_STOP = 3
+    CHECKPOINT = 4
+    STOP = 5
+    BACKUP = 6
+
+
+class StepCallback(keras.callbacks.Callback):
+    """Does something at the steps that a trigger names. Subclass it, override `on_step`.
+
+    It goes into `callbacks=[...]` of `fit`, of Keras 3 or tf_keras, and follows the
+    optimizer's counter: under `steps_per_execution`, gradient accumulation or loss
+    scaling it fires when a step of its grid has been reached, once.
+
+    Args:
+        every: When to fire: an interval in steps, or a trigger. None: `on_step` is never
+            called, only `on_evaluation`.
+        optimizer: Whose counter to follow in a model with several optimizers: the name
+            of the model's attribute, or a function from the model to the optimizer.
+            Default: `model.optimizer`.
+
+    Raises:
+        ValueError: If `every` is less than 1.
+        TypeError: If `every` is neither an integer nor a trigger, or `optimizer` neither
+            a name nor a function.
+
+    Example:
+
+    >>> class WeightNorm(StepCallback):
+    ...     def on_step(self, step, logs):
+    ...         norm = sum((w**2).sum() for w in self.model.get_weights()) ** 0.5
+    ...         print(f"step {step}: {norm:.3f}")
+    >>> callback = WeightNorm(every=100)
+    """
+
+    order: ClassVar[Order] = Order.REPORT
+    at_end: ClassVar[bool] = False
+    """Whether the last step of a run that is done fires too, if it did not by itself."""
+    uses_model: bool = True
+    """Whether `on_step` looks at the model, which on JAX has to be given its values first."""
+
+    acts_before_updates: ClassVar[bool] = False
+    """Whether it sets something that the next update uses."""
+
+    _supports_tf_logs = True  # tf_keras: batch logs may stay tensors
+
+    def __init__(
+        self,
+        every: int | Trigger | None = None,
+        *,
+        optimizer: str | Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.trigger = None if every is None else as_trigger(every, f"{name}(every)")
+        self.optimizer = _checked_optimizer(optimizer, self)
+        self._fit: fit_adapter.FitAdapter | None = None
+
+    def on_step(self, step: int, logs: dict[str, float]) -> None:
+        """Called when due, after the update that reached or passed a grid point.
+
+        Args:
+            step: The global step.
+            logs: A dict of one's own: means over the steps since the last call, the
+                learning rate of the last update, values of StepScheduled, steps and
+                examples a second, and the evaluations made at this step.
+        """
+
+    def on_evaluation(self, step: int, logs: dict[str, float]) -> None:
+        """Called with the results of an evaluation, at the step where it was made."""
+
+    def get_state(self) -> dict[str, Any]:
+        """What of this callback a run that goes on after a restart must know."""
+        return {}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take up what `get_state` gave."""
+
+    def begin(self, run: Run) -> None:
+        """Called once all callbacks of a run are there, before its first step."""
+
+    def end(self, run: Run) -> None:
+        """Called after the last firing of a run that ended without an error."""
+
+    def last_step_from(self, step: int) -> int | None:
+        """The step at which this callback ends a run that begins at `step`, if it does."""
+        return None
+
+    def optimizer_of(self, model: Any) -> Any:
+        """The optimizer whose counter this callback follows."""
+        return find_optimizer(model, self.optimizer, type(self).__name__)
+
+    # What Keras calls.
+
+    def set_params(self, params: dict[str, Any] | None) -> None:
+        super().set_params(params)
+        fit_adapter.enroll(self, self._model, params)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._fit = fit_adapter.arrive(self, self._model)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if self._fit is not None:
+            self._fit.open_epoch(epoch)
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        if self._fit is not None:
+            self._fit.close_epoch()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self._fit is not None:
+            self._fit.end_epoch(logs)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self._fit is not None:
+            self._fit.end()
+            self._fit = None
+
+    # What tf_keras asks of a callback that is none of its own.
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return False
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return False
+
+    def _implements_predict_batch_hooks(self) -> bool:
+        return False
+
+
+def _checked_optimizer(optimizer: Any, callback: StepCallback) -> Any:
+    if optimizer is None or isinstance(optimizer, str) or callable(optimizer):
+        return optimizer
+    raise TypeError(
+        f"{type(callback).__name__}(optimizer) must be the name of the model's attribute, or a "
+        f"function from the model to its optimizer; received {optimizer!r}."
+    )
