@@ -100,25 +100,26 @@ class StepScheduled(StepCallback):
                     f"Two callbacks set {self.label or 'the learning rate'} of the same optimizer; "
                     "keep one. schedules.join puts schedules one after the other."
                 )
-        self._checked(run.clock_of(self).step)
+        self._value_at(run.clock_of(self).step)
 
     def apply(self, step: int, variables: Variables) -> int | None:
         """Set the value for the update after `step`; returns the step of the next change."""
-        value = self._checked(self.every.latest_step(step) or 0)
+        value = self._value_at(step)
         if value != self.value:
             self._set(value, variables)
             self.value = value
         return self.every.next_step(step)
 
-    def _checked(self, step: int) -> float:
-        value = self._values(step)
+    def _value_at(self, step: int) -> float:
+        point = self.every.latest_step(step) or 0
+        value = self._values(point)
         try:
             number = math.nan if isinstance(value, bool) else float(value)
         except (TypeError, ValueError):
             number = math.nan
         if not math.isfinite(number) or number < self._least:
             raise ValueError(
-                f"{type(self).__name__}: schedule({step}) returned {value!r}; expected a finite "
+                f"{type(self).__name__}: schedule({point}) returned {value!r}; expected a finite "
                 f"number{' of at least 0' if self._least == 0 else ''}."
             )
         return number

@@ -1,0 +1,220 @@
+"""The table that the laws run over: every callback, in every setting that Keras can do.
+
+A callback added to the library joins with a row; a setting, with an entry in SETTINGS.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flavours import (
+    BATCH,
+    FLAVOUR,
+    IS_TF_KERAS,
+    ON_TENSORFLOW,
+    arrays,
+    fit,
+    keras,
+    loss_scaled,
+    make_model,
+    mirrored_scope,
+    no_scope,
+)
+
+import keras_steps as ks
+
+BATCHES = 23
+OVERFLOW = 2
+"""The batch whose gradients overflow in the loss-scale settings."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a model is compiled, and the step after each of its executions over 23 batches."""
+
+    steps: list[int]
+    optimizer: Callable[[], Any] = lambda: keras.optimizers.SGD(0.01)
+    spe: int = 1
+    overflows: int = 0
+    scope: Callable[[], Any] = no_scope
+
+    def steps_of_two_fits(self):
+        """The step after each execution of a fit of one epoch and another one after it."""
+        per_step = getattr(self.optimizer(), "gradient_accumulation_steps", None)
+        if per_step is None:
+            return [*self.steps, *(self.steps[-1] + step for step in self.steps)]
+        counts = _ENDS_OF_4 if self.spe == 4 else range(1, BATCHES + 1)
+        return [*self.steps, *((BATCHES + count) // per_step for count in counts)]
+
+    def model(self):
+        compile_args = {} if self.spe == 1 else {"steps_per_execution": self.spe}
+        with self.scope():
+            return make_model(self.optimizer(), **compile_args)
+
+    def data(self):
+        x, y = arrays(BATCHES)
+        if self.overflows:
+            x[OVERFLOW * BATCH : (OVERFLOW + 1) * BATCH] = np.inf
+        return x, y
+
+    def fit(self, model, callbacks, **fit_args):
+        x, y = self.data()
+        return fit(model, callbacks, x=x, y=y, batch_size=BATCH, shuffle=False, **fit_args)
+
+
+def _accumulating():
+    return keras.optimizers.SGD(0.01, gradient_accumulation_steps=2)
+
+
+_ENDS_OF_4 = [4, 8, 12, 16, 20, 23]
+_one_overflow = [1, 2, *range(2, 23)]
+
+SETTINGS = {"plain": Setting(list(range(1, 24)))}
+if FLAVOUR != "torch":  # refuses steps_per_execution > 1
+    SETTINGS["plain, spe 4"] = Setting(_ENDS_OF_4, spe=4)
+if IS_TF_KERAS:  # counts a batch that overflows
+    SETTINGS["loss scale"] = Setting(
+        list(range(1, 24)), lambda: loss_scaled(keras.optimizers.SGD(0.01)), overflows=1
+    )
+else:
+    SETTINGS["loss scale"] = Setting(
+        _one_overflow, lambda: loss_scaled(keras.optimizers.SGD(0.01)), overflows=1
+    )
+    SETTINGS["accumulation"] = Setting([n // 2 for n in range(1, 24)], _accumulating)
+    if FLAVOUR != "torch":
+        SETTINGS["accumulation, spe 4"] = Setting(
+            [n // 2 for n in _ENDS_OF_4], _accumulating, spe=4
+        )
+        SETTINGS["loss scale, spe 4"] = Setting(
+            [3, 7, 11, 15, 19, 22],
+            lambda: loss_scaled(keras.optimizers.SGD(0.01)),
+            spe=4,
+            overflows=1,
+        )
+if ON_TENSORFLOW:  # of Keras 3, spe > 1 and accumulation fail under Mirrored in Keras itself
+    SETTINGS["mirrored"] = Setting(list(range(1, 24)), scope=mirrored_scope)
+if IS_TF_KERAS:
+    SETTINGS["mirrored, spe 4"] = Setting(_ENDS_OF_4, spe=4, scope=mirrored_scope)
+
+
+@dataclass
+class Events:
+    """What a callback did, by step."""
+
+    steps: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A callback for the laws.
+
+    Attributes:
+        make: Builds it, from the Events it is to fill in.
+        at_end: Whether it fires at the end of a run that is done.
+        before_updates: Whether it sets what the next update uses, instead of firing after.
+        bad: Constructions that must raise: call, error, text.
+    """
+
+    make: Callable[[Events], Any]
+    bad: list[tuple[Callable[[], Any], type[Exception], str]]
+    at_end: bool = False
+    before_updates: bool = False
+
+    def expected(self, after_executions: list[int]) -> list[int]:
+        """The steps at which it fires: those after an execution that crossed the grid."""
+        if self.before_updates:
+            begins = [0, *after_executions[:-1]]
+            return list(dict.fromkeys(GRID.latest_step(step) or 0 for step in begins))
+        fired, before = [], 0
+        for step in after_executions:
+            if GRID.crosses(before, step):
+                fired.append(step)
+            before = step
+        return fired + [before] * (self.at_end and fired[-1] != before)
+
+
+class _Lines(logging.Logger):
+    def __init__(self, events):
+        super().__init__("lines")
+        self.events = events
+
+    def info(self, line, *args):
+        self.events.steps.append(int(line))
+
+    def __deepcopy__(self, memo):
+        return self  # as a logger that logging.getLogger knows
+
+
+class _Subclass(ks.StepCallback):
+    def __init__(self, every, events):
+        super().__init__(every)
+        self.events = events
+
+    def on_step(self, step, logs):
+        assert ks.global_step(self.model) == step
+        self.events.steps.append(step)
+
+
+GRID = ks.EverySteps(5)
+
+ROWS = {
+    "OnStep": Row(
+        make=lambda events: ks.OnStep(5, lambda step, logs: events.steps.append(step)),
+        bad=[
+            (lambda: ks.OnStep(0, print), ValueError, "at least 1; received 0"),
+            (lambda: ks.OnStep(5, "print"), TypeError, "function of .step, logs.; received 'print'"),
+        ],
+    ),
+    "StepCallback": Row(
+        make=lambda events: _Subclass(5, events),
+        bad=[
+            (lambda: ks.StepCallback(2.5), TypeError, "must be an integer; received 2.5"),
+            (lambda: ks.StepCallback("5"), TypeError, "number of steps or a trigger"),
+            (lambda: ks.StepCallback(5, optimizer=3), TypeError, "name of the model's attribute"),
+        ],
+    ),
+    "LogEveryN": Row(
+        make=lambda events: ks.LogEveryN(5, start=0, message="{step}", logger=_Lines(events)),
+        at_end=True,
+        bad=[
+            (lambda: ks.LogEveryN(-1), ValueError, "at least 1; received -1"),
+            (lambda: ks.LogEveryN(message="{"), ValueError, "no format string"),
+        ],
+    ),
+    "StepScheduled": Row(
+        make=lambda events: ks.StepScheduled(
+            lambda value: events.steps.append(int(value)), float, every=5
+        ),
+        before_updates=True,
+        bad=[
+            (lambda: ks.StepScheduled("momentum", 0.9), TypeError, "function from the step"),
+            (lambda: ks.StepScheduled(3, float), TypeError, "name of an attribute"),
+            (
+                lambda: ks.StepScheduled(print, float, every=ks.EverySecs(1)),
+                ValueError,
+                "a matter of steps",
+            ),
+        ],
+    ),
+    "StepScheduledLR": Row(
+        make=lambda events: ks.StepScheduledLR(_Asked(events), every=5),
+        before_updates=True,
+        bad=[(lambda: ks.StepScheduledLR(0.1), TypeError, "received 0.1")],
+    ),
+}
+
+
+class _Asked:
+    """A constant schedule that notes at which steps it is asked."""
+
+    def __init__(self, events):
+        self.events = events
+
+    def __call__(self, step):
+        if step not in self.events.steps:
+            self.events.steps.append(step)
+        return 0.01
