@@ -15,12 +15,15 @@ from keras_steps.keras_internals import (
     Console,
     JaxState,
     backend_of,
+    callback_list,
     is_end_of_data,
     progress_bar,
     restore_epochs,
     skip_all_epochs,
     steps_per_execution,
     variables_of,
+    with_results,
+    without_results,
 )
 from keras_steps.reports import scalars
 from keras_steps.run import Run
@@ -38,7 +41,7 @@ def enroll(callback: StepCallback, model: Any, params: dict[str, Any] | None) ->
     told that training begins.
     """
     fit = _fits.get(model)
-    if fit is None or fit.params is not params or fit.is_under_way:
+    if fit is None or fit.params is not params or fit.has_begun:
         fit = _fits[model] = FitAdapter(model, params or {}, broken_off=fit)
     if callback not in fit.callbacks:
         fit.callbacks.append(callback)
@@ -48,7 +51,7 @@ def arrive(callback: StepCallback, model: Any) -> FitAdapter:
     """Tell that Keras has called `on_train_begin`; the run begins with the last to arrive."""
     fit = _fits[model]
     fit.arrived.add(id(callback))
-    if len(fit.arrived) == len(fit.callbacks):
+    if len(fit.arrived) == len(fit.callbacks) and not fit.has_begun:
         fit.begin()
     return fit
 
@@ -73,16 +76,18 @@ class FitAdapter:
         self.params = params
         self.callbacks: list[StepCallback] = []
         self.arrived: set[int] = set()
-        self.is_under_way = False
+        self.has_begun = self.is_under_way = False
         self._epoch_is_open = False
         self._epoch_began_at = 0
         self._epoch_has_ended = True
         self._last_logs: dict[str, float] = {}
         self._skipped: Any = None
         self._is_skipped = False
+        self._callback_list: Any = None
 
     def begin(self) -> None:
         """Begin the run; from here on `model.train_function` is this adapter."""
+        self.has_begun = True
         if self._broken_off is not None:
             self._broken_off.retire()
             self._broken_off = None
@@ -121,6 +126,8 @@ class FitAdapter:
         if batches == 0:
             self.run.executions -= 1
             self.run.stop("reached")
+            if self.run.executions == 0:
+                without_results(self.model)
             return {}
         logs = self._execute(iterator, batches)
         self.run.after(logs, epoch_ends=self._is_last_of_epoch())
@@ -178,9 +185,11 @@ class FitAdapter:
         if not hasattr(self, "run"):
             return
         self.is_under_way = False
+        self._callback_list = None
         self.run.attention_at, self.run.deadline = NEVER, None
         if self.model.train_function is self:
             self.model.train_function = self.inner
+        with_results(self.model)
         if self._is_skipped:
             self._is_skipped = False
             restore_epochs(self.model, self._skipped)
@@ -192,8 +201,6 @@ class FitAdapter:
     def _wrap(self) -> None:
         self.inner = self.model.train_function
         self.model.train_function = self
-        self._history = getattr(self.model, "history", None)
-        self._fit_code: Any = None
 
     def _skip(self) -> None:
         for clock, last_step in self.run.limits.items():
@@ -209,13 +216,13 @@ class FitAdapter:
         """Whether the fit that this adapter belongs to was broken off outside of it.
 
         An interrupt between two executions ends fit without a word to its callbacks. The
-        next fit has another History; `train_on_batch` is other code.
+        next fit has a CallbackList of its own; `train_on_batch` has none.
         """
-        if self._fit_code is None:
-            self._fit_code = caller.f_code
-            self._console.progress_bar = progress_bar(caller)
-        history = getattr(self.model, "history", None)
-        return caller.f_code is not self._fit_code or history is not self._history
+        callbacks = callback_list(caller)
+        if self._callback_list is None:
+            self._callback_list = callbacks
+            self._console.progress_bar = progress_bar(callbacks)
+        return callbacks is not self._callback_list
 
     def _interrupted(self, error: BaseException) -> None:
         if not is_end_of_data(error):

@@ -90,7 +90,7 @@ def find_optimizer(thing: Any, which: str | Callable[[Any], Any] | None, asked_b
     """
     if which is None and is_optimizer(thing):
         return thing
-    if which is None and not hasattr(thing, "compile"):
+    if which is None and (isinstance(thing, type) or not hasattr(thing, "fit")):
         raise TypeError(
             f"{asked_by} takes a compiled Keras model or an optimizer; received {thing!r}."
         )

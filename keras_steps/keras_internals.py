@@ -236,6 +236,17 @@ def restore_epochs(model: Any, before: Any) -> None:
         model._initial_epoch = before
 
 
+def without_results(model: Any) -> None:
+    """Let an epoch without a batch end: Keras 3 asks for metrics that no batch has built."""
+    if backend_of(model) != "tf_keras":
+        model.get_metrics_result = dict
+
+
+def with_results(model: Any) -> None:
+    """Undo `without_results`."""
+    vars(model).pop("get_metrics_result", None)
+
+
 def reads_attributes_each_step(model: Any) -> bool:
     """Whether the training step is plain Python, which sees an attribute that was set."""
     uncompiled = backend_of(model) == "torch" and getattr(model, "jit_compile", False) is not True
@@ -294,9 +305,14 @@ def _is_mean(metric: Any) -> bool:
     return isinstance(metric, Mean) and type(metric).result is Mean.result
 
 
-def progress_bar(fit_frame: Any) -> Any:
-    """The ProgbarLogger of the fit whose frame this is; callbacks have no way to it."""
-    return getattr(fit_frame.f_locals.get("callbacks"), "_progbar", None)
+def callback_list(fit_frame: Any) -> Any:
+    """The CallbackList of the fit whose frame this is; its callbacks have no way to it."""
+    return fit_frame.f_locals.get("callbacks")
+
+
+def progress_bar(callbacks: Any) -> Any:
+    """The ProgbarLogger in a CallbackList, if there is one."""
+    return getattr(callbacks, "_progbar", None)
 
 
 class Console:

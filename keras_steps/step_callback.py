@@ -76,6 +76,7 @@ class StepCallback(keras.callbacks.Callback):
         self.trigger = None if every is None else as_trigger(every, f"{name}(every)")
         self.optimizer = _checked_optimizer(optimizer, self)
         self._fit: fit_adapter.FitAdapter | None = None
+        self._is_visiting = False
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         """Called when due, after the update that reached or passed a grid point.
@@ -115,9 +116,11 @@ class StepCallback(keras.callbacks.Callback):
 
     def set_params(self, params: dict[str, Any] | None) -> None:
         super().set_params(params)
+        self._is_visiting = self._fit is not None  # an evaluate or predict within fit
         fit_adapter.enroll(self, self._model, params)
 
     def on_train_begin(self, logs: Any = None) -> None:
+        self._is_visiting = False
         self._fit = fit_adapter.arrive(self, self._model)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -125,8 +128,14 @@ class StepCallback(keras.callbacks.Callback):
             self._fit.open_epoch(epoch)
 
     def on_test_begin(self, logs: Any = None) -> None:
-        if self._fit is not None:
+        if self._fit is not None and not self._is_visiting:
             self._fit.close_epoch()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self._is_visiting = False
+
+    def on_predict_end(self, logs: Any = None) -> None:
+        self._is_visiting = False
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self._fit is not None:

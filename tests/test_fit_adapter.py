@@ -1,0 +1,358 @@
+"""What a run survives, and what it leaves behind."""
+
+import warnings
+
+import numpy as np
+import pytest
+from flavours import (
+    BATCH,
+    FLAVOUR,
+    IS_TF_KERAS,
+    ON_TENSORFLOW,
+    arrays,
+    fit,
+    keras,
+    loss_scaled,
+    make_model,
+    mirrored_scope,
+    no_scope,
+    state_of,
+)
+
+import keras_steps as ks
+from keras_steps import fit_adapter
+from keras_steps.testing import FakeClock, Recorder
+
+
+def is_wrapped(model):
+    return isinstance(model.train_function, fit_adapter.FitAdapter)
+
+
+# ---------------------------------------------------------------- what is left behind
+
+
+def test_train_function_is_afterwards_what_it_was():
+    model = make_model()
+    fit(model, [], batches=2)
+    before = model.train_function
+    fit(model, [Recorder(1), ks.StopAtStep(num_steps=3)])
+    assert model.train_function is before
+    fit(model, [ks.StopAtStep(5)])  # already there
+    assert model.train_function is before
+
+
+class _Raises(keras.callbacks.Callback):
+    def __init__(self, hook, error):
+        super().__init__()
+        setattr(self, hook, self._raise)
+        self.error = error
+
+    def _raise(self, *args, **kwargs):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
+@pytest.mark.parametrize("hook", ["on_train_begin", "on_epoch_begin", "on_epoch_end"])
+def test_a_fit_broken_off_by_another_callback_leaves_nothing(hook, error):
+    model = make_model()
+    recorder = Recorder(5)
+    with pytest.raises(type(error)):
+        fit(model, [recorder, _Raises(hook, error)])
+    at = ks.global_step(model)
+    assert at == (10 if hook == "on_epoch_end" else 0)
+    recorder.steps.clear()
+    fit(model, [recorder])
+    assert recorder.steps == [at + 5, at + 10]
+    assert not is_wrapped(model)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
+def test_a_fit_broken_off_within_a_step_gives_the_train_function_back_at_once(error):
+    def interrupt(step, logs):
+        raise error
+
+    model = make_model()
+    recorder = Recorder(2)
+    with pytest.raises(type(error)):
+        fit(model, [recorder, ks.OnStep(3, interrupt)])
+    assert not is_wrapped(model)
+    assert ks.global_step(model) == 3
+    assert recorder.steps == [2]
+    fit(model, [recorder])
+    assert recorder.steps == [2, 4, 6, 8, 10, 12]
+    assert all(np.isfinite(value).all() for value in state_of(model))
+
+
+def _generator(batches, fails_at):
+    x, y = arrays(batches)
+    for n in range(batches):
+        if n == fails_at:
+            raise KeyboardInterrupt
+        yield x[n * BATCH : (n + 1) * BATCH], y[n * BATCH : (n + 1) * BATCH]
+
+
+@pytest.mark.skipif(ON_TENSORFLOW, reason="TensorFlow reads data within the training step")
+def test_an_interrupt_in_the_data_leaves_no_callbacks_behind():
+    model = make_model()
+    stop, recorder = ks.StopAtStep(8), Recorder(1)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, [stop, recorder], x=_generator(20, fails_at=6), steps_per_epoch=20)
+    seen = list(recorder.steps)
+    fit(model, [], batches=10)
+    assert recorder.steps == seen
+    assert not is_wrapped(model)
+
+
+@pytest.mark.skipif(ON_TENSORFLOW, reason="TensorFlow reads data within the training step")
+def test_train_on_batch_after_an_interrupt_is_nobodys_step():
+    model = make_model()
+    recorder = Recorder(1)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, [recorder], x=_generator(20, fails_at=6), steps_per_epoch=20)
+    seen = list(recorder.steps)
+    x, y = arrays(1)
+    model.train_on_batch(x, y)
+    assert recorder.steps == seen
+
+
+# ---------------------------------------------------------------- what notebooks do
+
+
+def test_two_models_in_turn_with_the_same_callbacks():
+    first, second = make_model(), make_model(seed=2)
+    recorder, stop = Recorder(5), ks.StopAtStep(num_steps=10)
+    fit(first, [recorder, stop], epochs=3)
+    fit(second, [recorder, stop], epochs=3)
+    fit(first, [recorder, stop], epochs=3)
+    assert recorder.steps == [5, 10, 5, 10, 15, 20]
+    assert (ks.global_step(first), ks.global_step(second)) == (20, 10)
+
+
+def test_evaluate_and_predict_in_between():
+    model = make_model()
+    x, y = arrays(2)
+    recorder = Recorder(5)
+    fit(model, [recorder])
+    model.evaluate(x, y, verbose=0, callbacks=[recorder])
+    model.predict(x, verbose=0, callbacks=[recorder])
+    fit(model, [recorder])
+    assert recorder.steps == [5, 10, 15, 20]
+
+
+def test_evaluate_with_the_same_callbacks_within_fit():
+    model = make_model()
+    x, y = arrays(2)
+    recorder = Recorder(5)
+    evaluate = ks.OnStep(
+        5, lambda step, logs: model.evaluate(x, y, verbose=0, callbacks=[recorder])
+    )
+    fit(model, [recorder, evaluate], epochs=2)
+    assert recorder.steps == [5, 10, 15, 20]
+
+
+def test_c35_a_callback_instead_of_a_list():
+    model = make_model()
+    recorder = Recorder(5)
+    fit(model, recorder, epochs=2)
+    assert recorder.steps == [5, 10, 15, 20]
+
+
+def test_the_same_callback_twice_in_a_list_fires_once():
+    recorder = Recorder(5)
+    fit(make_model(), [recorder, recorder])
+    assert recorder.steps == [5, 10]
+
+
+def test_a_subclass_may_override_what_keras_calls():
+    class Mine(Recorder):
+        def on_train_begin(self, logs=None):
+            super().on_train_begin(logs)
+            self.begun = True
+
+    mine = Mine(5)
+    fit(make_model(), [mine])
+    assert mine.begun
+    assert mine.steps == [5, 10]
+
+
+def test_a_model_compiled_anew_within_a_run_goes_on_counting():
+    model = make_model()
+    recorder = Recorder(5)
+
+    class Again(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 1:
+                model.make_train_function(force=True)
+
+    fit(model, [Again(), recorder], epochs=2)
+    assert recorder.steps == [5, 10, 15, 20]
+
+
+def test_a_counter_restored_at_train_begin_by_a_later_callback_is_seen():
+    class Restore(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            ks.set_global_step(model, 40)
+
+    model = make_model()
+    recorder = Recorder(5)
+    fit(model, [recorder, ks.StopAtStep(num_steps=7), Restore()], epochs=2)
+    assert recorder.steps == [45]
+    assert ks.global_step(model) == 47
+
+
+def test_a_target_reached_by_a_later_restore_makes_no_step():
+    class Restore(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            ks.set_global_step(model, 40)
+
+    model = make_model()
+    before = [np.array(w) for w in model.get_weights()]
+    fit(model, [ks.StopAtStep(40), Restore()], epochs=5)
+    assert ks.global_step(model) == 40
+    np.testing.assert_equal(model.get_weights(), before)
+
+
+# ---------------------------------------------------------------- what TensorFlow miscounts
+
+
+def _of_unknown_size(batches):
+    import tensorflow as tf
+
+    x, y = arrays(batches)
+    pairs = [(x[n * BATCH : (n + 1) * BATCH], y[n * BATCH : (n + 1) * BATCH]) for n in range(batches)]
+    signature = (tf.TensorSpec((BATCH, 4)), tf.TensorSpec((BATCH, 1)))
+    return tf.data.Dataset.from_generator(lambda: iter(pairs), output_signature=signature)
+
+
+scopes = [no_scope, mirrored_scope] if ON_TENSORFLOW else [no_scope]
+
+
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="counts right by itself")
+@pytest.mark.filterwarnings("ignore:.*ran out of data")
+@pytest.mark.parametrize("scope", scopes, ids=["default", "mirrored"][: len(scopes)])
+def test_c09_data_of_unknown_size_are_counted_right(scope):
+    with scope():
+        model = make_model()
+    recorder = Recorder(4)
+    fit(model, [recorder], x=_of_unknown_size(9), epochs=3)
+    assert ks.global_step(model) == 27
+    assert recorder.steps == [4, 8, 12, 16, 20, 24]
+
+
+@pytest.mark.skipif(FLAVOUR != "tensorflow", reason="tf_keras refuses spe > 1 with such data")
+@pytest.mark.filterwarnings("ignore:.*(ran out of data|no multiple)")
+def test_data_of_unknown_size_with_steps_per_execution():
+    model = make_model(steps_per_execution=4)
+    recorder = Recorder(9)
+    fit(model, [recorder], x=_of_unknown_size(9), epochs=3)
+    assert ks.global_step(model) == 27
+    assert recorder.steps == [9, 18, 27]
+
+
+@pytest.mark.skipif(FLAVOUR != "tensorflow", reason="only TensorFlow miscounts; Keras 3 only")
+@pytest.mark.filterwarnings("ignore:.*ran out of data")
+def test_data_of_unknown_size_under_accumulation():
+    model = make_model(keras.optimizers.SGD(0.01, gradient_accumulation_steps=2))
+    fit(model, [Recorder(4)], x=_of_unknown_size(9), epochs=4)
+    assert ks.global_step(model) == 18
+
+
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="counts right by itself")
+@pytest.mark.filterwarnings("ignore:.*ran out of data")
+def test_data_of_unknown_size_under_loss_scaling():
+    model = make_model(loss_scaled(keras.optimizers.SGD(0.01)))
+    fit(model, [Recorder(4)], x=_of_unknown_size(9), epochs=3)
+    assert ks.global_step(model) == 27
+
+
+# ---------------------------------------------------------------- time
+
+
+def test_a_time_trigger_fires_at_the_end_of_the_execution_in_which_it_is_due():
+    with FakeClock() as time:
+        recorder = Recorder(ks.EverySecs(10))
+        tick = ks.OnStep(1, lambda step, logs: time.advance(3))
+        fit(make_model(), [recorder, tick], batches=20)
+    assert recorder.steps == [5, 9, 13, 17]
+
+
+def test_steps_or_seconds_whichever_comes_first():
+    with FakeClock() as time:
+        recorder = Recorder(ks.EverySteps(4) | ks.EverySecs(10))
+        slow_at = {6: 11}
+        tick = ks.OnStep(1, lambda step, logs: time.advance(slow_at.get(step, 0)))
+        fit(make_model(), [recorder, tick], batches=12)
+    assert recorder.steps == [4, 7, 8, 12]
+
+
+# ---------------------------------------------------------------- models of one's own
+
+
+class TwoOptimizers(keras.Model):
+    """Trains its two halves with an optimizer each: the second five times a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = keras.layers.Dense(1), keras.layers.Dense(1)
+
+    def build(self, shape):
+        self.one.build(shape)
+        self.two.build(shape)
+        self.built = True
+
+    def call(self, x):
+        return self.one(x) + self.two(x)
+
+    def train_step(self, data):
+        import tensorflow as tf
+
+        x, y = data
+        for layer, optimizer, times in ((self.one, self.first, 1), (self.two, self.second, 5)):
+            for _ in range(times):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean((self(x) - y) ** 2)
+                variables = layer.trainable_variables
+                optimizer.apply_gradients(
+                    zip(tape.gradient(loss, variables), variables, strict=True)
+                )
+        return {"distance": loss}
+
+
+def _two_optimizers():
+    model = TwoOptimizers()
+    model.compile()
+    model.first, model.second = keras.optimizers.SGD(0.01), keras.optimizers.SGD(0.01)
+    model.build((None, 4))
+    return model
+
+
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="the model is written in TensorFlow")
+def test_one_clock_an_optimizer():
+    model = _two_optimizers()
+    first, second = Recorder(4, optimizer="first"), Recorder(20, optimizer=lambda m: m.second)
+    fit(model, [first, second, ks.StopAtStep(35, optimizer="second")])
+    assert first.steps == [4]
+    assert second.steps == [20]
+    assert (ks.global_step(model.first), ks.global_step(model.second)) == (7, 35)
+    assert list(first.logs[0])[:2] == ["distance", "learning_rate"]
+
+
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="the model is written in TensorFlow")
+def test_c24_the_wrong_optimizer_is_noticed():
+    model = _two_optimizers()
+    with pytest.warns(UserWarning, match="has not moved in 10 executions.*optimizer='g_optimizer'"):
+        fit(model, [Recorder(4)], batches=12)
+
+
+def test_no_warning_for_a_counter_that_moves():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        fit(make_model(), [Recorder(100)], batches=12)
+
+
+@pytest.mark.skipif(IS_TF_KERAS, reason="tf_keras keeps its own place for it")
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_an_eager_model_fires_alike(run_eagerly):
+    recorder = Recorder(5)
+    fit(make_model(run_eagerly=run_eagerly), [recorder])
+    assert recorder.steps == [5, 10]
