@@ -15,6 +15,7 @@ from keras_steps.keras_internals import (
     Console,
     JaxState,
     backend_of,
+    batches_set_to,
     callback_list,
     is_end_of_data,
     progress_bar,
@@ -267,12 +268,7 @@ class _TfKerasFit(FitAdapter):
     """tf_keras reads how many batches an execution has from a variable."""
 
     def _execute(self, iterator: Any, batches: int) -> Any:
-        left = self.model._steps_per_execution
-        usual = steps_per_execution(self.model)
-        if batches >= usual:  # Keras itself has cut an epoch's last execution
+        if batches >= steps_per_execution(self.model):  # Keras may have cut it by itself
             return self.inner(iterator)
-        left.assign(batches)
-        try:
+        with batches_set_to(self.model, batches):
             return self.inner(iterator)
-        finally:
-            left.assign(usual)

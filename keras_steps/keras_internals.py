@@ -208,6 +208,17 @@ def steps_per_execution(model: Any) -> int:
     return int(read_number(value)) if hasattr(value, "numpy") else int(value or 1)
 
 
+@contextmanager
+def batches_set_to(model: Any, batches: int) -> Iterator[None]:
+    """Within it, an execution of tf_keras has so many batches: it reads them from a variable."""
+    usual = steps_per_execution(model)
+    model._steps_per_execution.assign(batches)
+    try:
+        yield
+    finally:
+        model._steps_per_execution.assign(usual)
+
+
 def has_keras_train_step(model: Any) -> bool:
     """Whether each batch is one call of the optimizer, as in Keras's own train_step."""
     owner = next(base for base in type(model).__mro__ if "train_step" in vars(base))
@@ -279,22 +290,17 @@ def mean_metrics(model: Any) -> dict[str, Any]:
 def _compiled_metrics(compiled: Any) -> dict[str, Any]:
     """Keras 3's CompileMetrics: an output's name before, a number behind a second one."""
     found: dict[str, Any] = {}
+    times: dict[str, int] = {}
     for weighted, groups in enumerate((compiled._flat_metrics, compiled._flat_weighted_metrics)):
         for group in filter(None, groups):
             prefix = f"{group.output_name}_" if group.output_name else ""
             for metric in group.metrics:
                 name = prefix + metric.name
-                if weighted and name in found:
+                if weighted and name in times:
                     name = f"{prefix}weighted_{metric.name}"
-                if name in found:
-                    name += f"_{sum(_is_numbered(other, name) for other in found)}"
-                found[name] = metric
+                before = times[name] = times.get(name, -1) + 1
+                found[f"{name}_{before}" if before else name] = metric
     return found
-
-
-def _is_numbered(other: str, name: str) -> bool:
-    rest = other.removeprefix(name)
-    return other == name or (other != rest and rest[:1] == "_" and rest[1:].isdigit())
 
 
 def _is_mean(metric: Any) -> bool:

@@ -88,7 +88,7 @@ class Readings:
 
     def snapshot(self, optimizers: Mapping[Any, Any]) -> Snapshot:
         """The model's sums, the time, and each optimizer's learning rate, as of now."""
-        rates = {key: self._learning_rate(optimizer) for key, optimizer in optimizers.items()}
+        rates = {key: self._rate_of(optimizer) for key, optimizer in optimizers.items()}
         return Snapshot(self._totals(), self._stopwatch.seconds(), rates)
 
     def _totals(self) -> Mapping[str, _Sum]:
@@ -97,7 +97,7 @@ class Readings:
         read = self._variables.read
         return {n: _Sum(read(m.total), read(m.count)) for n, m in self._means.items()}
 
-    def _learning_rate(self, optimizer: Any) -> float | None:
+    def _rate_of(self, optimizer: Any) -> float | None:
         """The rate that the last update used; None if the optimizer has none."""
         source = learning_rate_source(optimizer)
         if source is None:

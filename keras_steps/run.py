@@ -251,7 +251,7 @@ class Run:
     def _logs(self, watch: Watch, logs: Mapping[str, Any], now: Snapshot) -> dict[str, float]:
         means = watch.window.means(now)
         others = scalars({name: value for name, value in logs.items() if name not in means})
-        named = {name: (means | others)[name] for name in logs or means if name in means | others}
+        named = {n: mean for n, mean in means.items() if n in logs or not logs} | others
         rate = now.learning_rates[watch.clock]
         return {
             **named,

@@ -6,23 +6,26 @@ from collections.abc import Mapping
 
 
 def format_line(
-    step: int, logs: Mapping[str, float], last_step: int | None, names: list[str]
+    step: int,
+    shown: Mapping[str, float],
+    *,
+    last_step: int | None,
+    steps_per_second: float | None,
 ) -> str:
     """The default line of a report.
 
     Args:
         step: The global step.
-        logs: The report.
+        shown: The scalars to show, in this order.
         last_step: Where the run will end, if that is known.
-        names: Which scalars of the report to show.
+        steps_per_second: The rate, if there is one yet.
     """
     known = "" if last_step is None else f"/{last_step}"
-    parts = [f"step {step}{known}:", *(f"{n}={format_value(n, logs[n])}" for n in names)]
-    rate = logs.get("steps_per_second")
-    if rate:
-        parts.append(f"{rate:.1f} steps/s")
+    parts = [f"step {step}{known}:", *(f"{n}={format_value(n, v)}" for n, v in shown.items())]
+    if steps_per_second:
+        parts.append(f"{steps_per_second:.1f} steps/s")
         if last_step is not None and step < last_step:
-            parts.append(f"eta {_clock_face((last_step - step) / rate)}")
+            parts.append(f"eta {_clock_face((last_step - step) / steps_per_second)}")
     return " ".join(parts)
 
 

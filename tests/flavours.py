@@ -47,9 +47,7 @@ def fit(model, callbacks, *, batches=10, epochs=1, **fit_args):
     """Fit quietly on `arrays(batches)`, in order."""
     data = dict(zip("xy", arrays(batches), strict=True)) if "x" not in fit_args else {}
     data |= {"batch_size": BATCH, "shuffle": False} if data else {}
-    return model.fit(
-        **{"verbose": 0, "epochs": epochs, "callbacks": callbacks, **data, **fit_args}
-    )
+    return model.fit(**{"verbose": 0, "epochs": epochs, "callbacks": callbacks, **data, **fit_args})
 
 
 def loss_scaled(optimizer, **args):

@@ -37,7 +37,6 @@ def test_every_public_symbol_has_a_runnable_example(name):
     assert docstring, f"keras_steps.{name} has no docstring"
     examples = doctest.DocTestFinder(recurse=False).find(thing, name)[0].examples
     assert examples, f"keras_steps.{name} has no example"
-    assert any(name in example.source for example in examples)
 
 
 def test_the_modules_of_public_symbols_are_all_tested():

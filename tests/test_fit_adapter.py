@@ -219,7 +219,9 @@ def _of_unknown_size(batches):
     import tensorflow as tf
 
     x, y = arrays(batches)
-    pairs = [(x[n * BATCH : (n + 1) * BATCH], y[n * BATCH : (n + 1) * BATCH]) for n in range(batches)]
+    pairs = [
+        (x[n * BATCH : (n + 1) * BATCH], y[n * BATCH : (n + 1) * BATCH]) for n in range(batches)
+    ]
     signature = (tf.TensorSpec((BATCH, 4)), tf.TensorSpec((BATCH, 1)))
     return tf.data.Dataset.from_generator(lambda: iter(pairs), output_signature=signature)
 

@@ -5,6 +5,7 @@ import math
 import pickle
 import re
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,6 +14,12 @@ from hypothesis import strategies as st
 
 from keras_steps import AtSteps, EverySecs, EverySteps, GeometricSteps, StepCallback, Trigger
 from keras_steps.triggers import as_trigger
+
+
+@pytest.fixture(autouse=True)
+def _clean_slate():
+    """Nothing of Keras is made here, so there is nothing to clear after each test."""
+
 
 GRIDS = [
     (EverySteps(1), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]),
@@ -172,7 +179,7 @@ def test_crosses_if_a_grid_point_lies_in_the_half_open_interval(trigger, before,
         (GeometricSteps(), "GeometricSteps(1, 2)"),
         (GeometricSteps(5, 1.5), "GeometricSteps(5, 1.5)"),
         (EverySecs(600), "EverySecs(600)"),
-        (EverySecs(0.5) | EverySteps(3) | AtSteps(1), "EverySecs(0.5) | EverySteps(3) | AtSteps(1)"),
+        (EverySecs(0.5) | AtSteps(3), "EverySecs(0.5) | AtSteps(3)"),
     ],
     ids=str,
 )
@@ -375,16 +382,17 @@ LOOKS = st.lists(st.integers(1, 40), min_size=1, max_size=20).map(
 
 def fired(trigger, looks, start=0):
     """The looks at which a callback with this trigger fires, in a run begun at `start`."""
-    return [now for before, now in zip([start, *looks], looks) if trigger.crosses(before, now)]
+    return [now for before, now in pairwise([start, *looks]) if trigger.crosses(before, now)]
 
 
+@settings(deadline=None)
 @given(TRIGGERS, LOOKS)
 def test_each_grid_point_belongs_to_exactly_one_firing_and_each_firing_has_one(pair, looks):
     trigger, grid = pair
     firings = fired(trigger, looks)
     assert firings == sorted(set(firings))
     covering = [
-        [now for before, now in zip([0, *looks], looks) if before < point <= now]
+        [now for before, now in pairwise([0, *looks]) if before < point <= now]
         for point in sorted(grid)
         if point <= looks[-1]
     ]
@@ -392,6 +400,7 @@ def test_each_grid_point_belongs_to_exactly_one_firing_and_each_firing_has_one(p
     assert firings == sorted({looks_over_it[0] for looks_over_it in covering})
 
 
+@settings(deadline=None)
 @given(TRIGGERS, LOOKS, st.data())
 def test_after_a_resume_the_firings_are_those_of_the_run_that_was_not_interrupted(
     pair, looks, data
@@ -400,10 +409,12 @@ def test_after_a_resume_the_firings_are_those_of_the_run_that_was_not_interrupte
     killed = data.draw(st.integers(0, len(looks)), label="looks before the kill")
     before, after = looks[:killed], looks[killed:]
     resumed_at = before[-1] if before else 0
+    restarted = pickle.loads(pickle.dumps(trigger))
     whole = fired(copy.deepcopy(trigger), looks)
-    assert fired(trigger, before) + fired(pickle.loads(pickle.dumps(trigger)), after, resumed_at) == whole
+    assert fired(trigger, before) + fired(restarted, after, resumed_at) == whole
 
 
+@settings(deadline=None)
 @given(TRIGGERS, st.integers(0, END))
 def test_next_and_latest_step_are_the_neighbours_on_the_grid(pair, step):
     trigger, grid = pair
@@ -420,8 +431,8 @@ def test_next_and_latest_step_are_the_neighbours_on_the_grid(pair, step):
         assert trigger.latest_step(following - 1) == latest
 
 
+@settings(deadline=None, max_examples=50)
 @given(TRIGGERS, st.integers(0, 10**9))
-@settings(max_examples=50)
 def test_far_out_too_the_next_step_is_a_grid_point(pair, step):
     trigger, _ = pair
     following = trigger.next_step(step)
@@ -432,6 +443,7 @@ def test_far_out_too_the_next_step_is_a_grid_point(pair, step):
         assert not trigger.crosses(step, following - 1)
 
 
+@settings(deadline=None)
 @given(TRIGGERS, st.floats(0, 1e9))
 def test_time_is_due_later_than_now_or_never(pair, seconds):
     trigger, _ = pair
@@ -440,6 +452,7 @@ def test_time_is_due_later_than_now_or_never(pair, seconds):
     assert later is None or later > seconds
 
 
+@settings(deadline=None)
 @given(TRIGGERS, st.lists(st.integers(0, END), max_size=5))
 def test_copies_behave_as_the_original(pair, steps):
     trigger, _ = pair

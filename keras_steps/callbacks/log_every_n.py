@@ -78,16 +78,13 @@ class LogEveryN(StepCallback):
         self.logger = logger
         self.extra = extra
         self.uses_model = extra is not None
-        self._write: Callable[[str], None] = print
-        self._last_step: Callable[[], int | None] = lambda: None
+        self._run: Run | None = None
 
     def begin(self, run: Run) -> None:
-        self._write = run.print_line if self.logger is None else self.logger.info
-        self._last_step = lambda: run.last_step(run.clock_of(self))
+        self._run = run
 
     def end(self, run: Run) -> None:
-        self._write = print
-        self._last_step = lambda: None
+        self._run = None
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         if self.extra is not None:
@@ -95,8 +92,18 @@ class LogEveryN(StepCallback):
         if self.message is not None:
             line = self._formatted(step, logs)
         else:
-            line = format_line(step, logs, self._last_step(), self._names(logs))
-        self._write(line)
+            line = self._default_line(step, logs)
+        assert self._run is not None
+        write = self._run.print_line if self.logger is None else self.logger.info
+        write(line)
+
+    def _default_line(self, step: int, logs: Mapping[str, float]) -> str:
+        assert self._run is not None
+        last_step = self._run.last_step(self._run.clock_of(self))
+        # The first execution compiles the training step: its rate says nothing.
+        rate = logs.get("steps_per_second") if self._run.executions > 1 else None
+        shown = {name: logs[name] for name in self._names(logs)}
+        return format_line(step, shown, last_step=last_step, steps_per_second=rate)
 
     def _names(self, logs: Mapping[str, float]) -> list[str]:
         if self.metrics is None:

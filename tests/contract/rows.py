@@ -166,7 +166,11 @@ ROWS = {
         make=lambda events: ks.OnStep(5, lambda step, logs: events.steps.append(step)),
         bad=[
             (lambda: ks.OnStep(0, print), ValueError, "at least 1; received 0"),
-            (lambda: ks.OnStep(5, "print"), TypeError, "function of .step, logs.; received 'print'"),
+            (
+                lambda: ks.OnStep(5, "print"),
+                TypeError,
+                "function of .step, logs.; received 'print'",
+            ),
         ],
     ),
     "StepCallback": Row(

@@ -90,7 +90,11 @@ def test_5_watching_changes_nothing(setting):
     [bad for row in ROWS.values() for bad in row.bad]
     + [
         (lambda: ks.StopAtStep(), ValueError, "exactly one of last_step"),
-        (lambda: ks.StopAtStep(10, num_steps=10), ValueError, "received last_step=10, num_steps=10"),
+        (
+            lambda: ks.StopAtStep(10, num_steps=10),
+            ValueError,
+            "received last_step=10, num_steps=10",
+        ),
         (lambda: ks.StopAtStep(0), ValueError, "at least 1; received 0"),
         (lambda: ks.StopAtStep(num_steps=0), ValueError, "at least 1; received 0"),
         (lambda: ks.StopAtStep(True), TypeError, "must be an integer; received True"),

@@ -1,0 +1,85 @@
+# One command a task; `make help` lists them.
+# STRATEGY and the like are set on the command line: make demo STRATEGY=mirrored
+PYTHON ?= python3
+STRATEGY = default
+STEPS = 300
+ARGS =
+BACKENDS = jax torch tf_keras
+
+# The CPU wheel of TensorFlow is half the size (274 against 572 MB for 2.21), but it is not everywhere.
+ifeq ($(shell uname -sm),Linux x86_64)
+TENSORFLOW ?= tensorflow-cpu>=2.18
+else
+TENSORFLOW ?= tensorflow>=2.18
+endif
+# Where an index has it, the CPU build of torch is enough: TORCH=torch==2.13.0+cpu.
+TORCH ?= torch==2.13.0
+
+# Nothing of the caller's shell decides which backend or device the targets run on.
+export KERAS_BACKEND := tensorflow
+export CUDA_VISIBLE_DEVICES :=
+export TF_CPP_MIN_LOG_LEVEL := 2
+export TF_ENABLE_ONEDNN_OPTS := 0
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport TF_USE_LEGACY_KERAS
+unexport KERAS_STEPS_TEST_FLAVOUR
+
+.PHONY: help demo test lint format types wheel clean test-all $(BACKENDS:%=test-%)
+.DELETE_ON_ERROR:
+
+help:  ## list these commands
+	@awk -F ':.*## ' '/^[a-z][a-zA-Z_%-]*:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+	@echo "make test-B    run the tests on backend B: $(BACKENDS); test-all: on every one"
+
+demo: .venv/.stamp  ## train on handwritten digits; again: go on (STRATEGY=default|mirrored STEPS=300)
+	@echo "== demo: $(STEPS) steps on handwritten digits, strategy $(STRATEGY)"
+	@.venv/bin/python demo/digits.py --strategy "$(STRATEGY)" --steps "$(STEPS)"
+
+test: .venv/.stamp  ## run the tests on TensorFlow (ARGS="-k NAME -x" goes to pytest)
+	@echo "== test: pytest on the TensorFlow backend"
+	@.venv/bin/python -m pytest $(ARGS)
+
+lint: .venv/.stamp  ## check the code with ruff: rules and format
+	@echo "== lint: ruff check"
+	@.venv/bin/ruff check .
+	@echo "== lint: ruff format --check"
+	@.venv/bin/ruff format --check .
+
+format: .venv/.stamp  ## let ruff mend what it can and format the code
+	@echo "== format: ruff check --fix, ruff format"
+	@.venv/bin/ruff check --fix --exit-zero .
+	@.venv/bin/ruff format .
+
+types: .venv/.stamp  ## check the package's types with mypy
+	@echo "== types: mypy on keras_steps"
+	@.venv/bin/mypy
+
+wheel: .venv/.stamp  ## build the source archive and the wheel into dist/
+	@echo "== wheel: building into dist/"
+	@.venv/bin/python -m build --outdir dist .
+
+clean:  ## remove builds and caches (keeps .venv* and demo_output/)
+	@echo "== clean: removing builds and caches"
+	@rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name '.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The same tests on another backend, each in an environment of its own.
+test-all: test $(BACKENDS:%=test-%)
+test-jax test-torch: export KERAS_BACKEND = $(@:test-%=%)
+test-tf_keras: export KERAS_STEPS_TEST_FLAVOUR = tf_keras
+$(BACKENDS:%=test-%): test-%: .venv-%/.stamp
+	@echo "== $@: pytest on $*"
+	@.venv-$*/bin/python -m pytest $(ARGS)
+
+# A stamp says that an environment is complete; one made by hand is installed into, not replaced.
+.venv/.stamp: REQUIREMENTS = "$(TENSORFLOW)" -e ".[demo,test]"
+.venv-jax/.stamp: REQUIREMENTS = -e ".[jax,test]"
+.venv-torch/.stamp: REQUIREMENTS = $(TORCH) -e ".[torch,test]"
+.venv-tf_keras/.stamp: REQUIREMENTS = -e ".[tf-keras,test]"  # pip before 23.3 misses "tf_keras"
+.venv/.stamp $(BACKENDS:%=.venv-%/.stamp): setup.cfg
+	@echo "== $(@D): installing keras_steps and what it needs (minutes, once)"
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
+	    "keras_steps needs Python 3.11 or newer, not %d.%d: name one with PYTHON=" % sys.version_info[:2])'
+	@$(@D)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install --quiet $(REQUIREMENTS)
+	@touch $@

@@ -1,0 +1,255 @@
+"""What the callbacks cost while nothing is due, and a schedule that acts at each step.
+
+Run `python benchmarks/idle_cost.py`; benchmarks/README.md says what the rows mean.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from statistics import median
+from typing import Any
+
+from measuring import (
+    FLAVOUR,
+    Driven,
+    EmptyHooks,
+    Stamped,
+    arrays,
+    bar,
+    dense_model,
+    interleaved,
+    keras,
+    noise,
+    ratio,
+    table,
+    versions,
+)
+
+from keras_steps import (
+    EverySecs,
+    LogEveryN,
+    OnStep,
+    StepScheduled,
+    StepScheduledLR,
+    StopAtStep,
+    schedules,
+)
+
+FAR = 10**9
+PEAK, HORIZON = 1e-3, 10**5
+
+quiet = logging.getLogger("idle_cost")
+quiet.addHandler(logging.NullHandler())
+quiet.propagate = False
+
+
+def idle_stack() -> list[Any]:
+    """Four callbacks that wait for a step that won't come; LogEveryN reports at the end."""
+    return [
+        StopAtStep(FAR),
+        LogEveryN(FAR, start=0, logger=quiet),
+        OnStep(FAR, lambda step, logs: None),
+        StepScheduled(lambda value: None, lambda step: 1.0, every=FAR),
+    ]
+
+
+def main() -> int:
+    print(versions())
+    path, hooks = idle_path()
+    small = fits("small model", [384, 384], 128, batch=256, batches=120, seconds=42)
+    fits("trivial model (for information)", [2], 4, batch=8, batches=600, seconds=10)
+    print()
+    passed = [
+        bar("idle path ÷ as many empty hooks", path / hooks, 2.0),
+        bar("idle fit ÷ bare fit, within 1 + noise", small["idle"], 1 + small["noise"]),
+        bar("schedule each step ÷ built into the optimizer", small["schedule"], 1.05),
+    ]
+    return 0 if all(passed) else 1
+
+
+# ---------------------------------------------------------------- in fit
+
+
+def fits(
+    title: str, widths: list[int], inputs: int, *, batch: int, batches: int, seconds: float
+) -> dict[str, float]:
+    """Print a table of fits; returns the figures that the bars are about."""
+    x, y = arrays(batch * batches, inputs)
+    count = len(idle_stack())
+    folder = tempfile.TemporaryDirectory()
+
+    def compiled(rate: Any) -> tuple[Any, Stamped]:
+        model = dense_model(widths, inputs, keras.optimizers.Adam(rate))
+        model.fit(x[:batch], y[:batch], batch_size=batch, verbose=0)
+        return model, Stamped(model)
+
+    plain, scheduled = compiled(PEAK), compiled(built_in_schedule())
+
+    def fit(make: Callable[[], list[Any]], of: tuple[Any, Stamped] = plain) -> Callable[[], float]:
+        model, step = of
+
+        def milliseconds() -> float:
+            model.fit(x, y, batch_size=batch, shuffle=False, verbose=0, callbacks=make())
+            return step.milliseconds()
+
+        milliseconds()
+        return milliseconds
+
+    def own_schedule() -> list[Any]:
+        return [StepScheduledLR(schedules.cosine(PEAK, HORIZON))]
+
+    def tensorboard() -> list[Any]:
+        return [keras.callbacks.TensorBoard(folder.name, update_freq=10**6, write_graph=False)]
+
+    def checkpoint() -> list[Any]:
+        return [keras.callbacks.ModelCheckpoint(f"{folder.name}/model.keras", save_freq=10**6)]
+
+    variants = {
+        "bare": fit(list),
+        "bare, again": fit(list),
+        f"{count} empty Callbacks": fit(lambda: [EmptyHooks() for _ in range(count)]),
+        f"our {count}, nothing due": fit(idle_stack),
+        "StepScheduledLR, each step": fit(own_schedule),
+        "schedule in the optimizer": fit(list, scheduled),
+        "Keras ModelCheckpoint(10**6)": fit(checkpoint),
+    }
+    if find_spec("tensorflow"):  # which Keras's TensorBoard needs on every backend
+        variants["Keras TensorBoard(10**6)"] = fit(tensorboard)
+    with folder:
+        figures = interleaved(variants, seconds)
+    bare = figures["bare"]
+    rows = [
+        [
+            name,
+            f"{median(f):.3f}",
+            f"{min(f):.3f}",
+            f"{median(a - b for a, b in zip(f, bare, strict=True)) * 1e3:+.0f}",
+            f"{ratio(f, bare):.3f}",
+            f"{min(f) / min(bare):.3f}",
+        ]
+        for name, f in figures.items()
+    ]
+    head = [
+        f"{len(bare)} fits of {batches} batches",
+        "ms/batch",
+        "min",
+        "+ µs",
+        "÷ bare",
+        "min ÷ min",
+    ]
+    table(title, head, rows)
+    found = {
+        "noise": noise(bare, figures["bare, again"]),
+        "idle": ratio(figures[f"our {count}, nothing due"], bare),
+        "schedule": ratio(
+            figures["StepScheduledLR, each step"], figures["schedule in the optimizer"]
+        ),
+    }
+    print(f"  noise (the two bare fits of a repetition lie apart by, median): {found['noise']:.3f}")
+    print(f"  StepScheduledLR ÷ schedule in the optimizer: {found['schedule']:.3f}")
+    return found
+
+
+def built_in_schedule() -> Any:
+    """The same curve inside the optimizer; tf_keras takes only its own schedules."""
+    if FLAVOUR == "tf_keras":
+        return keras.optimizers.schedules.CosineDecay(PEAK, HORIZON)
+    return schedules.cosine(PEAK, HORIZON)
+
+
+# ---------------------------------------------------------------- without fit
+
+
+def idle_path(calls: int = 20_000, seconds: float = 5) -> tuple[float, float]:
+    """Print what an idle batch costs in ns; returns ours, and that of as many empty hooks."""
+    count = len(idle_stack())
+    bare = Driven(tiny_model(), [])
+    ours = idle_run(idle_stack())
+    timed = idle_run([*idle_stack(), OnStep(EverySecs(FAR), lambda step, logs: None)])
+    schedule = Driven(tiny_model(), [StepScheduledLR(schedules.cosine(PEAK, HORIZON))])
+    empty = keras.callbacks.CallbackList([EmptyHooks() for _ in range(count)])
+    nobody = keras.callbacks.CallbackList([])
+    inherited = keras.callbacks.CallbackList(idle_stack())
+    for hooks in (nobody, inherited):
+        hooks._async_train = False  # on JAX and torch: without the thread pool
+
+    def driven(run: Driven, calls: int = calls) -> Callable[[], float]:
+        def nanoseconds() -> float:
+            start = time.perf_counter_ns()
+            run(calls)
+            return (time.perf_counter_ns() - start) / calls
+
+        return nanoseconds
+
+    def called(hooks: Any) -> Callable[[], float]:
+        def nanoseconds() -> float:
+            logs: dict[str, float] = {}
+            start = time.perf_counter_ns()
+            for batch in range(calls):
+                hooks.on_train_batch_begin(batch)
+                hooks.on_train_batch_end(batch, logs)
+            return (time.perf_counter_ns() - start) / calls
+
+        return nanoseconds
+
+    def looped() -> float:
+        start = time.perf_counter_ns()
+        for _ in range(calls):
+            pass
+        return (time.perf_counter_ns() - start) / calls
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the counter rests
+        figures = interleaved(
+            {
+                "bare": driven(bare),
+                "ours": driven(ours),
+                "timed": driven(timed),
+                "schedule": driven(schedule, calls // 20),
+                "loop": looped,
+                "empty": called(empty),
+                "nobody": called(nobody),
+                "inherited": called(inherited),
+            },
+            seconds,
+        )
+
+    def more(name: str, than: str) -> float:
+        return median(a - b for a, b in zip(figures[name], figures[than], strict=True))
+
+    path, hooks = more("ours", "bare"), more("empty", "loop")
+    rows = {
+        f"our {count}, nothing due": path,
+        "the same and a time trigger": more("timed", "bare"),
+        f"{count} empty Callbacks in Keras's CallbackList": hooks,
+        "CallbackList without callbacks": more("nobody", "loop"),
+        f"our {count} in CallbackList, hooks they inherit": more("inherited", "loop"),
+        "StepScheduledLR, each step": more("schedule", "bare"),
+    }
+    head = ["without fit", "ns/batch", "÷ empty hooks"]
+    table("idle path alone", head, [[n, f"{f:.0f}", f"{f / hooks:.3f}"] for n, f in rows.items()])
+    return path, hooks
+
+
+def tiny_model() -> Any:
+    return dense_model([2], 4, keras.optimizers.SGD(0.01))
+
+
+def idle_run(callbacks: list[Any]) -> Driven:
+    """A run that has its first looks behind it and waits."""
+    run = Driven(tiny_model(), callbacks)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the counter rests
+        run(20)
+    assert run.model.train_function.run.attention_at > FAR / 2, "not idle"
+    return run
+
+
+if __name__ == "__main__":
+    sys.exit(main())

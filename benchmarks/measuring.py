@@ -1,0 +1,228 @@
+"""What the benchmarks share: models, the interleaved measurement, a run without fit, tables."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from importlib import metadata
+from itertools import pairwise, repeat
+from random import Random
+from statistics import median
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+import numpy as np
+
+IS_TF_KERAS = os.environ.get("KERAS_STEPS_TEST_FLAVOUR") == "tf_keras"
+if IS_TF_KERAS:
+    import tf_keras as keras
+
+    FLAVOUR = "tf_keras"
+else:
+    import keras
+
+    FLAVOUR = keras.backend.backend()
+
+# The stacks wait for steps that no benchmark reaches, and say so.
+warnings.filterwarnings("ignore", message="StopAtStep will not be reached")
+
+
+def versions() -> str:
+    """The flavour and the versions of what takes part, in a line."""
+    installed = [f"Python {platform.python_version()}"]
+    for package in ("keras", "tf_keras", "tensorflow", "tensorflow-cpu", "jax", "torch"):
+        wanted = {"tensorflow-cpu": "tensorflow", "tf_keras": "tf_keras"}.get(package, package)
+        on_tensorflow = wanted == "tensorflow" and FLAVOUR == "tf_keras"
+        if wanted in ("keras", FLAVOUR) or on_tensorflow:
+            try:
+                installed.append(f"{package} {metadata.version(package)}")
+            except metadata.PackageNotFoundError:
+                continue
+    return f"{FLAVOUR}: {', '.join(installed)}, {os.cpu_count()} cores"
+
+
+# ---------------------------------------------------------------- models and data
+
+
+def dense_model(widths: Iterable[int], inputs: int, optimizer: Any) -> Any:
+    """A compiled regression through dense layers of these widths."""
+    keras.utils.set_random_seed(1)
+    layers = [keras.layers.Dense(width, activation="relu") for width in widths]
+    model = keras.Sequential([keras.layers.Input((inputs,)), *layers, keras.layers.Dense(1)])
+    model.compile(optimizer, "mse", metrics=["mae"])
+    return model
+
+
+def arrays(examples: int, inputs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random inputs and targets."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((examples, inputs)).astype("float32")
+    return x, random.standard_normal((examples, 1)).astype("float32")
+
+
+class Stamped:
+    """A fit's compiled step that notes when it is called.
+
+    From one call to the next is a whole round of fit: data, hooks, whatever wraps the step.
+    Fits that share a model keep it, as they keep the compiled step.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._step = model.train_function
+        self._times: list[float] = []
+        model.train_function = self
+
+    def __call__(self, *args: Any) -> Any:
+        self._times.append(time.perf_counter())
+        return self._step(*args)
+
+    def milliseconds(self, block: int = 8) -> float:
+        """The median, over blocks of batches, of ms per batch since this was asked last.
+
+        What fit does at its beginning and end is in none. The first third is left out: on
+        JAX it only fills the queue. A block evens out what asynchronous dispatch bunches.
+        """
+        times, self._times = self._times[len(self._times) // 3 :: block], []
+        return median(b - a for a, b in pairwise(times)) / block * 1e3
+
+
+class EmptyHooks(keras.callbacks.Callback):
+    """What one writes in Keras to do something now and then, when it is not due."""
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        pass
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        pass
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def interleaved(
+    variants: Mapping[str, Callable[[], float]], seconds: float, *, least: int = 5
+) -> dict[str, list[float]]:
+    """Measure all variants in turn, again and again, each time in another order.
+
+    What disturbs the machine for a while then disturbs all of them.
+
+    Args:
+        variants: By name, what measures one variant once and returns the figure.
+        seconds: How long to go on.
+        least: How many repetitions to make in any case.
+    """
+    names = list(variants)
+    figures: dict[str, list[float]] = {name: [] for name in names}
+    until = time.perf_counter() + seconds
+    order = Random(0)
+    while len(figures[names[0]]) < least or time.perf_counter() < until:
+        for name in order.sample(names, len(names)):
+            figures[name].append(variants[name]())
+    return figures
+
+
+def ratio(figures: list[float], to: list[float]) -> float:
+    """The median of the ratios within each repetition."""
+    return median(a / b for a, b in zip(figures, to, strict=True))
+
+
+def noise(one: list[float], other: list[float]) -> float:
+    """How far two measurements of the same thing lie apart within a repetition: the median."""
+    return median(max(a, b) / min(a, b) for a, b in zip(one, other, strict=True)) - 1
+
+
+# ---------------------------------------------------------------- a run without fit
+
+
+class Driven:
+    """A training run without fit: what fit calls, around a step that computes nothing.
+
+    Args:
+        model: A compiled model. On JAX its variables move into a state, as in fit.
+        callbacks: The callbacks of the run.
+        step: Called in the place of the compiled step, with the state on JAX, and returns
+            it there. Default: does nothing.
+    """
+
+    def __init__(
+        self, model: Any, callbacks: list[Any], step: Callable[..., Any] | None = None
+    ) -> None:
+        self.model = model
+        if not getattr(model.optimizer, "built", False):
+            model.optimizer.build(model.trainable_variables)
+        model.train_function = step or (_empty_step_on_jax if FLAVOUR == "jax" else _empty_step)
+        model.stop_training = False
+        self.hooks = keras.callbacks.CallbackList(
+            callbacks, model=model, epochs=1, steps=10**9, verbose=0
+        )
+        self.hooks.on_train_begin()
+        self.hooks.on_epoch_begin(0)
+        if FLAVOUR == "jax":
+            self._state = model._get_jax_state(
+                **dict.fromkeys(_JAX_GROUPS, True), purge_model_variables=True
+            )
+            model._jax_state_synced = False
+
+    def __call__(self, executions: int) -> None:
+        """Call train_function so many times.
+
+        An adapter takes a function that it has not seen for another fit's: this is the one
+        place that calls it.
+        """
+        model = self.model
+        if FLAVOUR == "jax":
+            for _ in repeat(None, executions):
+                _logs, self._state = model.train_function(self._state, None)
+        else:
+            for _ in repeat(None, executions):
+                model.train_function(None)
+
+    def end(self) -> None:
+        """End the run as fit does."""
+        if FLAVOUR == "jax":
+            self.model._jax_state = dict(zip(_JAX_GROUPS, self._state, strict=True))
+            self.model.jax_state_sync()
+        self.hooks.on_epoch_end(0, {})
+        self.hooks.on_train_end({})
+
+
+_JAX_GROUPS = (
+    "trainable_variables",
+    "non_trainable_variables",
+    "optimizer_variables",
+    "metrics_variables",
+)
+
+
+def _empty_step(iterator: Any) -> dict[str, Any]:
+    return {}
+
+
+def _empty_step_on_jax(state: Any, iterator: Any) -> tuple[dict[str, Any], Any]:
+    return {}, state
+
+
+# ---------------------------------------------------------------- printing
+
+
+def table(title: str, head: list[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Print a table with the first column to the left and the others to the right."""
+    cells = [head, *([str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    print(f"\n{title}")
+    for name, *figures in cells:
+        right = (f.rjust(width) for f, width in zip(figures, widths[1:], strict=True))
+        print("  " + "  ".join([name.ljust(widths[0]), *right]))
+
+
+def bar(name: str, figure: float, limit: float, unit: str = "") -> bool:
+    """Print whether a figure keeps within its limit."""
+    passed = figure <= limit
+    verdict = "PASS" if passed else "FAIL"
+    print(f"{verdict}  {name}: {figure:.3f}{unit}, at most {limit:.3f}{unit}")
+    return passed

@@ -1,0 +1,91 @@
+"""Data flows one way: step, trigger, action, writer. So do the imports."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import keras_steps
+
+PACKAGE = Path(keras_steps.__file__).parent
+
+MAY_IMPORT = {
+    "triggers": set(),
+    "keras_internals": set(),
+    "foreign_schedules": set(),
+    "schedules": {"foreign_schedules"},
+    "global_step": {"keras_internals", "triggers"},
+    "clock": {"keras_internals"},
+    "reports": {"clock", "foreign_schedules", "keras_internals"},
+    "writers": set(),
+    "preflight": {"triggers"},
+    "run": {"clock", "keras_internals", "preflight", "reports"},
+    "fit_adapter": {"clock", "keras_internals", "preflight", "reports", "run"},
+    "step_callback": {"fit_adapter", "global_step", "run", "triggers"},
+    "testing": {"clock", "step_callback", "triggers"},
+}
+CALLBACKS_MAY_IMPORT = set(MAY_IMPORT) - {"fit_adapter", "testing", "clock"}
+
+
+def imports_of(path):
+    """Modules of the package that a file imports when it runs."""
+    tree = ast.parse(path.read_text())
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "keras_steps":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("keras_steps."):
+            yield node.module.removeprefix("keras_steps.")
+
+
+@pytest.mark.parametrize("module", sorted(p.stem for p in PACKAGE.glob("*.py")))
+def test_a_module_imports_only_what_lies_before_it(module):
+    if module == "__init__":
+        return
+    assert set(imports_of(PACKAGE / f"{module}.py")) <= MAY_IMPORT[module]
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "callbacks").glob("*.py")), ids=lambda p: p.stem)
+def test_callbacks_do_not_know_each_other(path):
+    assert set(imports_of(path)) <= CALLBACKS_MAY_IMPORT
+
+
+def names_of(path):
+    return {node.attr for node in ast.walk(ast.parse(path.read_text())) if hasattr(node, "attr")}
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
+def test_only_keras_internals_touches_what_keras_keeps_private(path):
+    private = {
+        "_initial_epoch",
+        "_iterations",
+        "_jax_state",
+        "_jax_state_synced",
+        "_get_jax_state",
+        "_learning_rate",
+        "_progbar",
+        "_flat_metrics",
+        "_steps_per_execution",
+        "_maybe_load_initial_counters_from_ckpt",
+    }
+    if path.stem != "keras_internals":
+        assert not names_of(path) & private
+
+
+def test_importing_keras_steps_imports_no_backend_of_its_own():
+    code = (
+        "import sys, keras; before = set(sys.modules); import keras_steps;"
+        "new = {m.partition('.')[0] for m in set(sys.modules) - before};"
+        "print(sorted(new & {'tensorflow', 'jax', 'torch', 'tf_keras', 'tensorboard', 'optax'}))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=os.environ
+    )
+    assert ran.stdout.strip() == "[]", ran.stderr
+
+
+def test_the_public_surface_is_explicit():
+    assert sorted(keras_steps.__all__) == keras_steps.__all__
+    assert all(hasattr(keras_steps, name) for name in keras_steps.__all__)
