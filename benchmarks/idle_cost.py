@@ -5,7 +5,6 @@ Run `python benchmarks/idle_cost.py`; benchmarks/README.md says what the rows me
 
 from __future__ import annotations
 
-import logging
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ from measuring import (
     interleaved,
     keras,
     noise,
+    quiet_logger,
     ratio,
     table,
     versions,
@@ -44,16 +44,12 @@ from keras_steps import (
 FAR = 10**9
 PEAK, HORIZON = 1e-3, 10**5
 
-quiet = logging.getLogger("idle_cost")
-quiet.addHandler(logging.NullHandler())
-quiet.propagate = False
-
 
 def idle_stack() -> list[Any]:
     """Four callbacks that wait for a step that won't come; LogEveryN reports at the end."""
     return [
         StopAtStep(FAR),
-        LogEveryN(FAR, start=0, logger=quiet),
+        LogEveryN(FAR, start=0, logger=quiet_logger()),
         OnStep(FAR, lambda step, logs: None),
         StepScheduled(lambda value: None, lambda step: 1.0, every=FAR),
     ]
@@ -62,8 +58,8 @@ def idle_stack() -> list[Any]:
 def main() -> int:
     print(versions())
     path, hooks = idle_path()
-    small = fits("small model", [384, 384], 128, batch=256, batches=120, seconds=42)
-    fits("trivial model (for information)", [2], 4, batch=8, batches=600, seconds=10)
+    small = fits("small model", [448, 448], 128, batch=256, batches=60, seconds=45)
+    fits("trivial model (for information)", [2], 4, batch=8, batches=200, seconds=10)
     print()
     passed = [
         bar("idle path ÷ as many empty hooks", path / hooks, 2.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import numpy as np
 
@@ -30,6 +32,21 @@ else:
 
 # The stacks wait for steps that no benchmark reaches, and say so.
 warnings.filterwarnings("ignore", message="StopAtStep will not be reached")
+
+
+def compute_on_one_thread() -> None:
+    """Let a batch not depend on whether another core is free; JAX is told by XLA_FLAGS."""
+    if FLAVOUR in ("tensorflow", "tf_keras"):
+        import tensorflow as tf
+
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+    elif FLAVOUR == "torch":
+        import torch
+
+        torch.set_num_threads(1)
+
+
+compute_on_one_thread()
 
 
 def versions() -> str:
@@ -81,7 +98,7 @@ class Stamped:
         self._times.append(time.perf_counter())
         return self._step(*args)
 
-    def milliseconds(self, block: int = 8) -> float:
+    def milliseconds(self, block: int = 4) -> float:
         """The median, over blocks of batches, of ms per batch since this was asked last.
 
         What fit does at its beginning and end is in none. The first third is left out: on
@@ -89,6 +106,16 @@ class Stamped:
         """
         times, self._times = self._times[len(self._times) // 3 :: block], []
         return median(b - a for a, b in pairwise(times)) / block * 1e3
+
+
+def quiet_logger() -> logging.Logger:
+    """A logger whose lines are formatted and go nowhere."""
+    logger = logging.getLogger("keras_steps.benchmarks")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    return logger
 
 
 class EmptyHooks(keras.callbacks.Callback):

@@ -1,6 +1,6 @@
 """Train Keras models by steps: stop, log and schedule on the optimizer's own counter."""
 
-from keras_steps import schedules
+from keras_steps import distribution, schedules
 from keras_steps.callbacks.log_every_n import LogEveryN
 from keras_steps.callbacks.on_step import OnStep
 from keras_steps.callbacks.step_scheduled import StepScheduled, StepScheduledLR
@@ -23,6 +23,7 @@ __all__ = [
     "StepScheduledLR",
     "StopAtStep",
     "Trigger",
+    "distribution",
     "global_step",
     "schedules",
     "set_global_step",

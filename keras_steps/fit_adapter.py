@@ -18,7 +18,6 @@ from keras_steps.keras_internals import (
     batches_set_to,
     callback_list,
     is_end_of_data,
-    progress_bar,
     restore_epochs,
     skip_all_epochs,
     steps_per_execution,
@@ -95,7 +94,7 @@ class FitAdapter:
         batches = steps_per_execution(self.model)
         self.run = Run(self.model, self.callbacks, variables_of(self.model), batches)
         self._console = Console(self.model)
-        self.run.print_line = self._console.print_line
+        self.run.print_line = self._print_line
         self.run.begin()
         self.is_under_way = True
         for message in preflight.warnings_for(self.run, self.params):
@@ -140,6 +139,12 @@ class FitAdapter:
     def _cut(self, iterator: Any, batches: int) -> Any:
         return iterator if batches == self.run.batches else itertools.islice(iterator, batches)
 
+    def __getattr__(self, name: str) -> Any:
+        """What others look for on a train_function, such as its graph."""
+        if name in ("inner", "run") or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
     # ------------------------------------------------------------ epochs and the end
 
     def open_epoch(self, epoch: int) -> None:
@@ -175,7 +180,7 @@ class FitAdapter:
         """Called by each callback's `on_train_end`; the first ends the run."""
         if self.is_under_way:
             self.is_under_way = False
-            self._console.progress_bar = None
+            self._console.callbacks = None
             try:
                 self.run.end(self._last_logs)
             finally:
@@ -203,6 +208,10 @@ class FitAdapter:
         self.inner = self.model.train_function
         self.model.train_function = self
 
+    def _print_line(self, line: str) -> None:
+        if self.run.is_chief:
+            self._console.print_line(line)
+
     def _skip(self) -> None:
         for clock, last_step in self.run.limits.items():
             if clock.step >= last_step:
@@ -222,7 +231,7 @@ class FitAdapter:
         callbacks = callback_list(caller)
         if self._callback_list is None:
             self._callback_list = callbacks
-            self._console.progress_bar = progress_bar(callbacks)
+            self._console.callbacks = callbacks
         return callbacks is not self._callback_list
 
     def _interrupted(self, error: BaseException) -> None:

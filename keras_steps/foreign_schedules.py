@@ -22,7 +22,7 @@ class ScheduleValues:
 
     What the schedule computes with is seen from what it returns: a JAX array or a
     TensorFlow tensor is evaluated in compiled blocks, everything else is called as it is.
-    A JAX function that cannot be traced (it branches on the step's value) is called too.
+    A function that cannot be traced (it branches on the step's value) is called too.
 
     Args:
         schedule: A pure function of the step.
@@ -58,7 +58,9 @@ class ScheduleValues:
 
 def _plain(value: Any) -> Any:
     """A tensor or array of one number as that number; anything else as it is."""
-    return value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+    if getattr(value, "shape", None) != ():
+        return value
+    return value.item() if hasattr(value, "item") else value.numpy().item()
 
 
 def _compile(schedule: Schedule, value: Any, step: int) -> Callable[[int], np.ndarray] | None:
@@ -84,11 +86,15 @@ def _compile_with_jax(schedule: Schedule, step: int) -> Callable[[int], np.ndarr
     return lambda start: np.asarray(block(jnp.arange(start, start + BLOCK)))
 
 
-def _compile_with_tensorflow(schedule: Schedule, value: Any) -> Callable[[int], np.ndarray]:
+def _compile_with_tensorflow(schedule: Schedule, value: Any) -> Callable[[int], np.ndarray] | None:
     import tensorflow as tf
 
     @tf.function(input_signature=[tf.TensorSpec((BLOCK,), tf.int64)])
     def block(steps: Any) -> Any:
         return tf.map_fn(schedule, steps, fn_output_signature=value.dtype)
 
+    try:
+        block.get_concrete_function()
+    except (TypeError, ValueError):
+        return None
     return lambda start: block(tf.range(start, start + BLOCK, dtype=tf.int64)).numpy()

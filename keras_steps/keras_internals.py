@@ -40,6 +40,8 @@ def read_number(variable: Any) -> float:
     `int(variable)` raises under MirroredStrategy, in both flavours; one replica's copy
     can be read, except of a variable that holds one partial sum a replica.
     """
+    if isinstance(variable, (int, float)):  # what a callable learning rate returns
+        return variable
     value = getattr(variable, "value", variable)
     if callable(value):  # tf.Variable.value is a method, keras.Variable.value is not
         value = variable
@@ -91,7 +93,7 @@ class JaxState(Variables):
             return
         group, index = self.place(variable)
         values = list(self.state[group])
-        values[index] = keras.ops.convert_to_tensor(value, dtype=values[index].dtype)
+        values[index] = _placed_like(values[index], value)
         self.state = (*self.state[:group], values, *self.state[group + 1 :])
 
     def require(self, variable: Any, asked_by: str) -> None:
@@ -135,9 +137,39 @@ class JaxState(Variables):
         model._jax_state_synced = False
 
 
+def _placed_like(array: Any, value: float) -> Any:
+    """`value` as an array of the same type, on the same devices."""
+    import jax
+
+    new = keras.ops.convert_to_tensor(value, dtype=array.dtype)
+    return new if len(array.sharding.device_set) == 1 else jax.device_put(new, array.sharding)
+
+
+class CoordinatedVariables(Variables):
+    """Variables on parameter servers: executions are scheduled, and done some time later.
+
+    Between two joins the counter lags without a bound behind what was scheduled.
+    """
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+
+    def read(self, variable: Any) -> float:
+        self._coordinator.join()
+        return super().read(variable)
+
+
 def variables_of(model: Any) -> Variables:
     """The way to the variables of `model` during its fit."""
+    coordinator = getattr(model, "_cluster_coordinator", None)
+    if coordinator is not None:
+        return CoordinatedVariables(coordinator)
     return JaxState(model) if backend_of(model) == "jax" else Variables()
+
+
+def fetched(logs: Any) -> Any:
+    """The logs of an execution, brought here if they lie on a worker of a parameter server."""
+    return logs.fetch() if hasattr(logs, "fetch") else logs
 
 
 def jax_state_in_flight(model: Any) -> JaxState | None:
@@ -335,9 +367,12 @@ class Console:
     def __init__(self, model: Any) -> None:
         self._is_tf_keras = backend_of(model) == "tf_keras"
         self._printed_at = 0.0
-        self.progress_bar: Any = None
+        self.callbacks: Any = None
+        """The CallbackList of the fit that is under way."""
 
     def print_line(self, line: str) -> None:
+        if hasattr(self.callbacks, "_flush_futures"):  # on JAX and torch threads draw the bar
+            self.callbacks._flush_futures()
         if self._is_tf_keras:
             from tf_keras.src.utils import io_utils
         else:
@@ -348,5 +383,5 @@ class Console:
         self._printed_at = time.time()
 
     def _bar_is_up(self) -> bool:
-        bar = getattr(self.progress_bar, "progbar", None)
+        bar = getattr(progress_bar(self.callbacks), "progbar", None)
         return bar is not None and bar.verbose == 1 and bar._last_update > self._printed_at

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from keras_steps import clock as clocks
 from keras_steps import preflight
 from keras_steps.clock import NEVER, Clock
-from keras_steps.keras_internals import Variables, counter_of
+from keras_steps.distribution import is_chief
+from keras_steps.keras_internals import Variables, counter_of, fetched
 from keras_steps.reports import Readings, Snapshot, Stopwatch, Window, scalars
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class Run:
         self.limits: dict[Clock, int] = {}
         self.expected_ends: dict[Clock, int] = {}
         self.stop_reason: str | None = None
+        self.is_chief = is_chief(model)
         self.print_line: Callable[[str], None] = print
         self.stopwatch = Stopwatch()
         self._clocks: dict[int, Clock] = {}
@@ -236,6 +238,7 @@ class Run:
     def _firings(self, due: list[Watch], logs: Mapping[str, Any], time: float) -> list[Firing]:
         if not due:
             return []
+        logs = fetched(logs)
         snapshot = self._closed or self._snapshot()
         firings = []
         for watch in due:

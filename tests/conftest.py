@@ -7,9 +7,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
-import pytest  # noqa: E402
-
-
 def pytest_configure(config):
     """Two virtual CPU devices, for MirroredStrategy; they must come before first use."""
     if os.environ["KERAS_BACKEND"] != "tensorflow":
@@ -19,11 +16,3 @@ def pytest_configure(config):
     cpu = tf.config.list_physical_devices("CPU")[0]
     two = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, two)
-
-
-@pytest.fixture(autouse=True)
-def _clean_slate():
-    yield
-    import keras
-
-    keras.backend.clear_session()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 
 import numpy as np
@@ -71,11 +72,17 @@ def _variables(optimizer):
     return found() if callable(found) else found
 
 
-def mirrored_scope():
-    """The scope of a MirroredStrategy over two virtual CPU devices."""
+@functools.cache
+def mirrored_strategy():
+    """A MirroredStrategy over two virtual CPU devices; TensorFlow bears one a process."""
     import tensorflow as tf
 
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope()
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def mirrored_scope():
+    """The scope of `mirrored_strategy`."""
+    return mirrored_strategy().scope()
 
 
 no_scope = contextlib.nullcontext

@@ -15,12 +15,6 @@ from hypothesis import strategies as st
 from keras_steps import AtSteps, EverySecs, EverySteps, GeometricSteps, StepCallback, Trigger
 from keras_steps.triggers import as_trigger
 
-
-@pytest.fixture(autouse=True)
-def _clean_slate():
-    """Nothing of Keras is made here, so there is nothing to clear after each test."""
-
-
 GRIDS = [
     (EverySteps(1), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]),
     (EverySteps(5), [5, 10, 15, 20]),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import string
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from keras_steps.reports import with_extra
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
-from keras_steps.triggers import EverySteps, Trigger, as_trigger, integral
+from keras_steps.triggers import Trigger, as_trigger, integral
 from keras_steps.writers import format_line
 
 _NOT_SHOWN = ("steps_per_second", "examples_per_second")
@@ -62,7 +61,7 @@ class LogEveryN(StepCallback):
     ) -> None:
         start = integral(start, "LogEveryN(start)", least=0)
         super().__init__(as_trigger(n, "LogEveryN(n)", start), optimizer=optimizer)
-        if isinstance(self.trigger, EverySteps) and n is self.trigger and start != 1:
+        if n is self.trigger and start != 1:
             raise ValueError(
                 f"LogEveryN(start={start}) goes with a number of steps; a trigger has its own "
                 f"start, as in EverySteps(100, start={start})."
@@ -94,8 +93,9 @@ class LogEveryN(StepCallback):
         else:
             line = self._default_line(step, logs)
         assert self._run is not None
-        write = self._run.print_line if self.logger is None else self.logger.info
-        write(line)
+        if self._run.is_chief:
+            write = self._run.print_line if self.logger is None else self.logger.info
+            write(line)
 
     def _default_line(self, step: int, logs: Mapping[str, float]) -> str:
         assert self._run is not None
@@ -133,16 +133,18 @@ def _checked_message(message: str | None) -> str | None:
     if not isinstance(message, str):
         raise TypeError(f"LogEveryN(message) must be a format string; received {message!r}.")
     try:
-        fields = [part[1] for part in string.Formatter().parse(message) if part[1] is not None]
-    except ValueError as error:
-        raise ValueError(f"LogEveryN(message={message!r}) is no format string: {error}.") from None
-    for field in fields:
-        if not field or field[0].isdigit():
-            raise ValueError(
-                f"LogEveryN(message={message!r}) has a field without a name; write names as in "
-                "'{loss:.4f} at step {step}'."
-            )
+        message.format_map(_AnyName(step=1))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"LogEveryN(message={message!r}) is no format string over names and numbers: {error}. "
+            "Write it as in '{loss:.4f} at step {step}'."
+        ) from None
     return message
+
+
+class _AnyName(dict[str, float]):
+    def __missing__(self, name: str) -> float:
+        return 1.0
 
 
 def _checked_names(metrics: Iterable[str] | None) -> tuple[str, ...] | None:

@@ -95,7 +95,7 @@ class StepScheduled(StepCallback):
         for other in run.callbacks:
             if other is self or not isinstance(other, StepScheduled):
                 continue
-            if other.label == self.label and run.clock_of(other) is run.clock_of(self):
+            if _is_same(other.target, self.target) and run.clock_of(other) is run.clock_of(self):
                 raise ValueError(
                     f"Two callbacks set {self.label or 'the learning rate'} of the same optimizer; "
                     "keep one. schedules.join puts schedules one after the other."
@@ -114,7 +114,7 @@ class StepScheduled(StepCallback):
         point = self.every.latest_step(step) or 0
         value = self._values(point)
         try:
-            number = math.nan if isinstance(value, bool) else float(value)
+            number = math.nan if isinstance(value, (bool, str)) else float(value)
         except (TypeError, ValueError):
             number = math.nan
         if not math.isfinite(number) or number < self._least:
@@ -129,6 +129,8 @@ class StepScheduled(StepCallback):
             if hasattr(self.target, "assign"):
                 return self._assigner(self.target, run)
             return lambda value, variables: self.target(value)
+        if self.target in ("learning_rate", "lr"):  # tf_keras: a copy of it, with a schedule
+            raise ValueError(f"StepScheduled({self.target!r}): use StepScheduledLR for this.")
         optimizer = core_optimizer(self.optimizer_of(run.model))
         if not hasattr(optimizer, self.target):
             raise ValueError(
@@ -156,6 +158,10 @@ class StepScheduled(StepCallback):
             )
         run.variables.require(variable, type(self).__name__)
         return lambda value, variables: variables.assign(variable, value)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is other or (isinstance(one, str) and isinstance(other, str) and one == other)
 
 
 class StepScheduledLR(StepScheduled):

@@ -1,0 +1,62 @@
+"""Which of several workers writes: the one question that all of them answer alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from keras_steps.keras_internals import backend_of
+
+
+def is_chief(model: Any = None) -> bool:
+    """Whether this process is the one that writes lines and files.
+
+    Under TensorFlow's strategies it is the chief, or worker 0 where there is none; on JAX
+    process 0; on torch rank 0. A run of one process is its own chief.
+
+    Args:
+        model: The model that is trained. Its strategy answers for TensorFlow; without
+            a model the environment variable `TF_CONFIG` does.
+
+    Example:
+
+    >>> is_chief()
+    True
+    """
+    backend = None if model is None else backend_of(model)
+    if backend == "jax" or (backend is None and _is_initialized("jax")):
+        return int(sys.modules["jax"].process_index()) == 0
+    if backend == "torch" or (backend is None and _is_initialized("torch")):
+        group = sys.modules["torch"].distributed
+        return not (group.is_available() and group.is_initialized()) or group.get_rank() == 0
+    return _is_chief_of_cluster(*_tensorflow_task(model))
+
+
+def _is_initialized(backend: str) -> bool:
+    if backend not in sys.modules:
+        return False
+    if backend == "jax":
+        return bool(sys.modules["jax"].distributed.is_initialized())
+    return bool(sys.modules["torch"].distributed.is_initialized())
+
+
+def _tensorflow_task(model: Any) -> tuple[dict[str, Any], str | None, int | None]:
+    """The cluster and this process's place in it: jobs, job name and index."""
+    resolver = getattr(getattr(model, "distribute_strategy", None), "cluster_resolver", None)
+    if resolver is not None and resolver.task_type:
+        return resolver.cluster_spec().as_dict(), resolver.task_type, resolver.task_id
+    if model is not None:
+        return {}, None, None
+    config = json.loads(os.environ.get("TF_CONFIG") or "{}")
+    task = config.get("task", {})
+    return config.get("cluster", {}), task.get("type"), task.get("index")
+
+
+def _is_chief_of_cluster(cluster: dict[str, Any], job: str | None, index: int | None) -> bool:
+    if job is None or not cluster:
+        return True
+    if job == "worker" and not cluster.get("chief"):
+        return int(index or 0) == 0
+    return job in ("chief", "master")

@@ -1,0 +1,60 @@
+"""The callbacks under strategies of several processes, on loopback."""
+
+import pytest
+from distributed.cluster import run_cluster
+from flavours import IS_TF_KERAS
+
+import keras_steps as ks
+
+pytestmark = [
+    pytest.mark.distributed,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not IS_TF_KERAS, reason="Keras 3 can't by itself: keras#20585"),
+]
+
+SPE = pytest.mark.parametrize("spe", [1, 4])
+
+
+def lines_of(result):
+    return [line for line in result["output"].splitlines() if line.startswith("step ")]
+
+
+@SPE
+def test_multi_worker_mirrored(spe):
+    results = run_cluster(
+        "multi_worker.py", {"worker": 2}, limit=240, report_from=["worker"], SPE=str(spe)
+    )
+    first, second = results["worker", 0], results["worker", 1]
+    for result in (first, second):
+        assert result["step"] == 30
+        assert result["fired"] == [4, 8, 12, 16, 20, 24, 28]
+        assert result["validated"] == [20, 30]
+    schedule = ks.schedules.linear(0.1, 0.0, 40)
+    rates = [schedule(step - spe) for step in first["fired"]]
+    assert first["rates"] == pytest.approx(rates, rel=1e-6)
+    assert first["state"] == second["state"]
+    assert first["losses"] == second["losses"]
+    assert (first["is_chief"], second["is_chief"]) == (True, False)
+    assert (first["is_chief_by_model"], second["is_chief_by_model"]) == (True, False)
+    ends = [10, 20, 30] if spe == 1 else [12, 20, 30]
+    assert [line.split(":")[0] for line in lines_of(first)] == [f"step {n}/30" for n in ends]
+    assert lines_of(second) == []
+
+
+@SPE
+def test_parameter_server(spe):
+    result = run_cluster(
+        "parameter_server.py",
+        {"chief": 1, "worker": 2, "ps": 1},
+        limit=240,
+        report_from=["chief"],
+        SPE=str(spe),
+    )["chief", 0]
+    assert result["step"] == result["after"] == 31
+    assert result["fired"] == [8, 16, 24]
+    assert result["finite"]
+    assert "steps_per_second" in result["names"]
+    assert result["is_chief"]
+    ends = ["10", "20", "30", "31"] if spe == 1 else ["12", "20", "31"]
+    assert [line.split("/")[0] for line in lines_of(result)] == [f"step {n}" for n in ends]
+    assert "already at step 31" in result["output"]
