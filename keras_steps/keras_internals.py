@@ -301,6 +301,27 @@ def is_end_of_data(error: BaseException) -> bool:
     return isinstance(error, StopIteration) or type(error).__name__ == "OutOfRangeError"
 
 
+def cannot_run(model: Any, optimizer: Any) -> str | None:
+    """What of this combination fails within Keras 3's own training step, and what does not.
+
+    Seen in 3.12 and 3.15 on TensorFlow, as errors from the tracing of a graph.
+    """
+    if backend_of(model) != "tensorflow":
+        return None
+    strategy = model.distribute_strategy
+    name = type(strategy).__name__.removesuffix("V1")
+    mirrored = name == "MirroredStrategy"
+    if mirrored and strategy.num_replicas_in_sync > 1 and steps_per_execution(model) > 1:
+        return f"{name} with steps_per_execution > 1. Use steps_per_execution=1, or tf_keras"
+    if not mirrored and name != "CentralStorageStrategy":
+        return None
+    if getattr(core_optimizer(optimizer), "gradient_accumulation_steps", None):
+        return f"{name} with gradient accumulation. Use larger batches, or OneDeviceStrategy"
+    if not mirrored and is_loss_scaled(optimizer):
+        return f"{name} with LossScaleOptimizer. Use MirroredStrategy"
+    return None
+
+
 # ---------------------------------------------------------------- metrics and messages
 
 

@@ -7,6 +7,9 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import keras
+
+from keras_steps.keras_internals import cannot_run
 from keras_steps.triggers import EverySteps
 
 if TYPE_CHECKING:
@@ -32,6 +35,13 @@ def warnings_for(run: Run, params: Mapping[str, Any]) -> Iterator[str]:
     yield from _intervals_off_the_executions(run)
     yield from _targets_out_of_reach(run, params)
     yield from _targets_beyond_a_horizon(run)
+
+
+def refuse(model: Any, optimizer: Any) -> None:
+    """Raise for what Keras itself can't run, before it fails with a stack from its inside."""
+    combination = cannot_run(model, optimizer)
+    if combination:
+        raise ValueError(f"Keras {keras.__version__} itself can't train under {combination}.")
 
 
 def expected_ends(run: Run, params: Mapping[str, Any], epoch: int) -> dict[Clock, int]:

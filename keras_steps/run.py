@@ -103,6 +103,7 @@ class Run:
             optimizer = callback.optimizer_of(self.model)
             key = id(counter_of(optimizer)[0])
             if key not in self._clocks:
+                preflight.refuse(self.model, optimizer)
                 self._clocks[key] = Clock(optimizer, self.model, self.batches, self.variables)
             clock = self._clock_of[id(callback)] = self._clocks[key]
             if callback.trigger is not None:

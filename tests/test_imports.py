@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "clock": {"keras_internals"},
     "reports": {"clock", "foreign_schedules", "keras_internals"},
     "writers": set(),
-    "preflight": {"triggers"},
+    "preflight": {"keras_internals", "triggers"},
     "run": {"clock", "distribution", "keras_internals", "preflight", "reports"},
     "fit_adapter": {"clock", "keras_internals", "preflight", "reports", "run"},
     "step_callback": {"fit_adapter", "global_step", "run", "triggers"},
