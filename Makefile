@@ -24,12 +24,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport TF_USE_LEGACY_KERAS
 unexport KERAS_STEPS_TEST_FLAVOUR
 
-.PHONY: help demo test lint format types wheel clean test-all $(BACKENDS:%=test-%)
+.PHONY: help demo test lint format types wheel clean test-all $(BACKENDS:%=test-%) \
+        test-floor test-nightly test-distributed
 .DELETE_ON_ERROR:
 
 help:  ## list these commands
-	@awk -F ':.*## ' '/^[a-z][a-zA-Z_%-]*:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
-	@echo "make test-B    run the tests on backend B: $(BACKENDS); test-all: on every one"
+	@awk -F ':.*## ' '/^[a-z][a-zA-Z_%-]*:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
+	@echo "make test-B           run the tests on backend B: $(BACKENDS); test-all: on every one"
 
 demo: .venv/.stamp  ## train on handwritten digits; again: go on (STRATEGY=default|mirrored STEPS=300)
 	@echo "== demo: $(STEPS) steps on handwritten digits, strategy $(STRATEGY)"
@@ -71,15 +72,31 @@ $(BACKENDS:%=test-%): test-%: .venv-%/.stamp
 	@echo "== $@: pytest on $*"
 	@.venv-$*/bin/python -m pytest $(ARGS)
 
+# The same tests on TensorFlow with the oldest Keras that is supported, and with tomorrow's.
+test-floor test-nightly: test-%: .venv-%/.stamp
+	@echo "== $@: pytest on TensorFlow with the Keras of .venv-$*"
+	@.venv-$*/bin/python -m pytest $(ARGS)
+
+test-distributed: .venv-jax/.stamp .venv-tf_keras/.stamp  ## run the tests that start several processes
+	@echo "== test-distributed: clusters of tf_keras"
+	@KERAS_STEPS_TEST_FLAVOUR=tf_keras .venv-tf_keras/bin/python -m pytest -m distributed tests/distributed $(ARGS)
+	@echo "== test-distributed: devices of JAX"
+	@KERAS_BACKEND=jax .venv-jax/bin/python -m pytest -m distributed tests/distributed $(ARGS)
+
 # A stamp says that an environment is complete; one made by hand is installed into, not replaced.
 .venv/.stamp: REQUIREMENTS = "$(TENSORFLOW)" -e ".[demo,test]"
 .venv-jax/.stamp: REQUIREMENTS = -e ".[jax,test]"
 .venv-torch/.stamp: REQUIREMENTS = $(TORCH) -e ".[torch,test]"
 .venv-tf_keras/.stamp: REQUIREMENTS = -e ".[tf-keras,test]"  # pip before 23.3 misses "tf_keras"
-.venv/.stamp $(BACKENDS:%=.venv-%/.stamp): setup.cfg
+.venv-floor/.stamp: REQUIREMENTS = "$(TENSORFLOW)" "keras==3.12.*" -e ".[test]"
+.venv-nightly/.stamp: REQUIREMENTS = "$(TENSORFLOW)" -e ".[test]"
+.venv-nightly/.stamp: AFTERWARDS = $(@D)/bin/python -m pip uninstall --quiet --yes keras && \
+	$(@D)/bin/python -m pip install --quiet --pre --force-reinstall --no-deps keras-nightly
+.venv/.stamp $(BACKENDS:%=.venv-%/.stamp) .venv-floor/.stamp .venv-nightly/.stamp: setup.cfg
 	@echo "== $(@D): installing keras_steps and what it needs (minutes, once)"
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
 	    "keras_steps needs Python 3.11 or newer, not %d.%d: name one with PYTHON=" % sys.version_info[:2])'
 	@$(@D)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(@D)
 	@$(@D)/bin/python -m pip install --quiet $(REQUIREMENTS)
+	@$(or $(AFTERWARDS),true)
 	@touch $@

@@ -133,20 +133,31 @@ class Window:
         self._kept = self._gained(now)
         self._start = {}
 
-    def means(self, now: Snapshot) -> dict[str, float]:
-        """The mean of each metric over the window; without its data, nothing of it."""
-        return {n: s.total / s.weight for n, s in self._gained(now).items() if s.weight}
+    def report(
+        self, step: int, logs: Mapping[str, Any], now: Snapshot, clock: Any
+    ) -> dict[str, float]:
+        """The logs of a firing.
 
-    def rates(self, step: int, now: Snapshot) -> dict[str, float]:
-        """Steps and examples a second over the window."""
+        Args:
+            step: The global step.
+            logs: Keras's logs, for the names, and for metrics that are no means.
+            now: What the model was read to hold.
+            clock: Whose learning rate it is.
+        """
+        gained = self._gained(now)
+        means = {n: s.total / s.weight for n, s in gained.items() if s.weight}
+        others = scalars({name: value for name, value in logs.items() if name not in means})
+        report = {n: mean for n, mean in means.items() if n in logs or not logs} | others
+        rate = now.learning_rates[clock]
+        if rate is not None:
+            report["learning_rate"] = rate
         passed = now.seconds - self._seconds
-        if passed <= 0:
-            return {}
-        rates = {"steps_per_second": (step - self._step) / passed}
-        examples = self._gained(now).get("loss", _NOTHING).weight
-        if examples:
-            rates["examples_per_second"] = examples / passed
-        return rates
+        if passed > 0:
+            report["steps_per_second"] = (step - self._step) / passed
+            examples = gained.get("loss", _NOTHING).weight
+            if examples:
+                report["examples_per_second"] = examples / passed
+        return report
 
     def _gained(self, now: Snapshot) -> dict[str, _Sum]:
         gained = dict(self._kept)

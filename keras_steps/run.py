@@ -4,54 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from keras_steps import clock as clocks
 from keras_steps import preflight
 from keras_steps.clock import NEVER, Clock
 from keras_steps.distribution import is_chief
 from keras_steps.keras_internals import Variables, counter_of, fetched
-from keras_steps.reports import Readings, Snapshot, Stopwatch, Window, scalars
+from keras_steps.reports import Readings, Snapshot, Stopwatch
+from keras_steps.watch import Firing, Watch
 
 if TYPE_CHECKING:
     from keras_steps.callbacks.step_scheduled import StepScheduled
     from keras_steps.step_callback import StepCallback
-    from keras_steps.triggers import Trigger
-
-
-class Watch:
-    """One callback in a run: what it waits for, and its window."""
-
-    def __init__(self, callback: StepCallback, trigger: Trigger, clock: Clock) -> None:
-        self.callback = callback
-        self.trigger = trigger
-        self.clock = clock
-
-    def start(self, seconds: float, time: float) -> None:
-        """Wait for the first firing after the clock's step."""
-        self.window = Window(self.clock.step, seconds)
-        self.wait(time)
-
-    def wait(self, time: float) -> None:
-        """Wait for the next firing after the one at the clock's step."""
-        self.fired_at = self.clock.step
-        self.due_step = self.trigger.next_step(self.fired_at)
-        self.due_time = self.trigger.next_time(time)
-
-    def is_due(self, time: float) -> bool:
-        step_is = self.due_step is not None and self.clock.step >= self.due_step
-        return step_is or self.is_late(time)
-
-    def is_late(self, time: float) -> bool:
-        return self.due_time is not None and time >= self.due_time
-
-
-class Firing(NamedTuple):
-    """A callback that is due, with its logs as of the step at which it was."""
-
-    callback: StepCallback
-    step: int
-    logs: dict[str, float]
 
 
 class Run:
@@ -241,28 +206,18 @@ class Run:
             return []
         logs = fetched(logs)
         snapshot = self._closed or self._snapshot()
+        scheduled = {s.label: s.value for s in self._setters if s.label and s.value is not None}
         firings = []
         for watch in due:
             step = watch.clock.step
-            firings.append(Firing(watch.callback, step, self._logs(watch, logs, snapshot)))
+            report = watch.window.report(step, logs, snapshot, watch.clock)
+            firings.append(Firing(watch.callback, step, report | scheduled))
             watch.window.restart(step, snapshot)
             watch.wait(time)
         return firings
 
     def _snapshot(self) -> Snapshot:
         return self._readings.snapshot({clock: clock.optimizer for clock in self.clocks})
-
-    def _logs(self, watch: Watch, logs: Mapping[str, Any], now: Snapshot) -> dict[str, float]:
-        means = watch.window.means(now)
-        others = scalars({name: value for name, value in logs.items() if name not in means})
-        named = {n: mean for n, mean in means.items() if n in logs or not logs} | others
-        rate = now.learning_rates[watch.clock]
-        return {
-            **named,
-            **({} if rate is None else {"learning_rate": rate}),
-            **{s.label: s.value for s in self._setters if s.label and s.value is not None},
-            **watch.window.rates(watch.clock.step, now),
-        }
 
     def _fire(self, firings: list[Firing]) -> None:
         if not firings:

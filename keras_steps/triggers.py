@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-_JUST_BELOW_ONE = 1 - 1e-12  # 10 * 1.1 is 11.000000000000002 in floats, and means 11
+_JUST_BELOW_ONE = 1 - 1e-12  # 100 * 1.1 is 110.00000000000001 in floats, and means 110
 
 
 class Trigger:

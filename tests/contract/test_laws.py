@@ -50,7 +50,7 @@ def test_4_reads_the_counter_and_converts_logs_at_firings_only(setting, monkeypa
     read, scalars = Clock._read, reports.scalars
     monkeypatch.setattr(Clock, "_read", lambda self: reads.append(1) or read(self))
     monkeypatch.setattr(
-        "keras_steps.run.scalars", lambda logs: conversions.append(1) or scalars(logs)
+        "keras_steps.reports.scalars", lambda logs: conversions.append(1) or scalars(logs)
     )
     recorder = Recorder(ks.AtSteps(10))
     watchers = [row.make(Events()) for row in ROWS.values() if not row.before_updates]
