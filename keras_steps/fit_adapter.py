@@ -157,6 +157,7 @@ class FitAdapter:
             self.run.expected_ends = preflight.expected_ends(self.run, self.params, epoch)
         self._epoch_is_open, self._epoch_has_ended = True, False
         self._epoch_began_at = self.run.executions
+        self.run.epoch = epoch
         self.run.open_epoch()
 
     def close_epoch(self) -> None:

@@ -45,6 +45,8 @@ class Run:
         self.deadline: float | None = None
         self.limits: dict[Clock, int] = {}
         self.expected_ends: dict[Clock, int] = {}
+        self.epoch: int | None = None
+        self.evaluation_prefixes = ["val_"]
         self.stop_reason: str | None = None
         self.is_chief = is_chief(model)
         self.print_line: Callable[[str], None] = print
@@ -206,12 +208,13 @@ class Run:
             return []
         logs = fetched(logs)
         snapshot = self._closed or self._snapshot()
-        scheduled = {s.label: s.value for s in self._setters if s.label and s.value is not None}
+        set_ones = {s.label: s.value for s in self._setters if s.label and s.value is not None}
+        epoch = {} if self.epoch is None else {"epoch": float(self.epoch)}
         firings = []
         for watch in due:
             step = watch.clock.step
             report = watch.window.report(step, logs, snapshot, watch.clock)
-            firings.append(Firing(watch.callback, step, report | scheduled))
+            firings.append(Firing(watch.callback, step, report | set_ones | epoch))
             watch.window.restart(step, snapshot)
             watch.wait(time)
         return firings

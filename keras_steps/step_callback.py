@@ -85,7 +85,7 @@ class StepCallback(keras.callbacks.Callback):
             step: The global step.
             logs: A dict of one's own: means over the steps since the last call, the
                 learning rate of the last update, values of StepScheduled, steps and
-                examples a second, and the evaluations made at this step.
+                examples a second, the epoch (from 0), and the evaluations made at this step.
         """
 
     def on_evaluation(self, step: int, logs: dict[str, float]) -> None:

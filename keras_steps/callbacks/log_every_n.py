@@ -12,7 +12,7 @@ from keras_steps.step_callback import StepCallback
 from keras_steps.triggers import Trigger, as_trigger, integral
 from keras_steps.writers import format_line
 
-_NOT_SHOWN = ("steps_per_second", "examples_per_second")
+_NOT_SHOWN = ("steps_per_second", "examples_per_second", "epoch")
 
 
 class LogEveryN(StepCallback):
