@@ -1,0 +1,78 @@
+"""What Keras has no public way for, in one place.
+
+Each function names the reason and the versions it was seen in. The tests in
+tests/test_keras_internals.py fail when Keras changes one of them. Seen in: Keras 3.12
+and 3.15, tf_keras 2.21.
+"""
+
+from keras_steps.keras_internals.console import (
+    Console,
+    callback_list,
+    progress_bar,
+)
+from keras_steps.keras_internals.fitting import (
+    batches_set_to,
+    cannot_run,
+    has_keras_train_step,
+    is_end_of_data,
+    reads_attributes_each_step,
+    restore_epochs,
+    skip_all_epochs,
+    steps_per_execution,
+    with_results,
+    without_results,
+)
+from keras_steps.keras_internals.flavour import (
+    backend_of,
+)
+from keras_steps.keras_internals.metrics import (
+    mean_metrics,
+)
+from keras_steps.keras_internals.optimizers import (
+    core_optimizer,
+    counter_of,
+    is_loss_scaled,
+    is_optimizer,
+    learning_rate_source,
+)
+from keras_steps.keras_internals.variables import (
+    CoordinatedVariables,
+    JaxState,
+    Variables,
+    fetched,
+    is_purged,
+    jax_state_in_flight,
+    read_number,
+    variables_of,
+)
+
+__all__ = [
+    "Console",
+    "CoordinatedVariables",
+    "JaxState",
+    "Variables",
+    "backend_of",
+    "batches_set_to",
+    "callback_list",
+    "cannot_run",
+    "core_optimizer",
+    "counter_of",
+    "fetched",
+    "has_keras_train_step",
+    "is_end_of_data",
+    "is_loss_scaled",
+    "is_optimizer",
+    "is_purged",
+    "jax_state_in_flight",
+    "learning_rate_source",
+    "mean_metrics",
+    "progress_bar",
+    "read_number",
+    "reads_attributes_each_step",
+    "restore_epochs",
+    "skip_all_epochs",
+    "steps_per_execution",
+    "variables_of",
+    "with_results",
+    "without_results",
+]

@@ -1,0 +1,101 @@
+"""How fit goes through its epochs and executions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from keras_steps.keras_internals.flavour import backend_of
+from keras_steps.keras_internals.optimizers import core_optimizer, is_loss_scaled
+from keras_steps.keras_internals.variables import read_number
+
+
+def steps_per_execution(model: Any) -> int:
+    """Batches a call of train_function (tf_keras keeps a tf.Variable of it, or None)."""
+    value = getattr(model, "steps_per_execution", None)
+    if value is None:
+        value = getattr(model, "_steps_per_execution", None)
+    return int(read_number(value)) if hasattr(value, "numpy") else int(value or 1)
+
+
+@contextmanager
+def batches_set_to(model: Any, batches: int) -> Iterator[None]:
+    """Within it, an execution of tf_keras has so many batches: it reads them from a variable."""
+    usual = steps_per_execution(model)
+    model._steps_per_execution.assign(batches)
+    try:
+        yield
+    finally:
+        model._steps_per_execution.assign(usual)
+
+
+def has_keras_train_step(model: Any) -> bool:
+    """Whether each batch is one call of the optimizer, as in Keras's own train_step."""
+    owner = next(base for base in type(model).__mro__ if "train_step" in vars(base))
+    return owner.__module__.partition(".")[0] in ("keras", "tf_keras")
+
+
+def skip_all_epochs(model: Any, epochs: int) -> Any:
+    """Let a fit that is at its train begin make no step, epoch or validation.
+
+    `stop_training` set before the first batch lets one execution run. Returns what
+    `restore_epochs` needs after the fit, or the next one would be skipped too.
+    """
+    if backend_of(model) == "tf_keras":
+        model._maybe_load_initial_counters_from_ckpt = lambda steps, epoch: (epochs, 0)
+        return None
+    before = model._initial_epoch
+    model._initial_epoch = epochs
+    return before
+
+
+def restore_epochs(model: Any, before: Any) -> None:
+    """Undo `skip_all_epochs`."""
+    if backend_of(model) == "tf_keras":
+        del model._maybe_load_initial_counters_from_ckpt
+    else:
+        model._initial_epoch = before
+
+
+def without_results(model: Any) -> None:
+    """Let an epoch without a batch end: Keras 3 asks for metrics that no batch has built."""
+    if backend_of(model) != "tf_keras":
+        model.get_metrics_result = dict
+
+
+def with_results(model: Any) -> None:
+    """Undo `without_results`."""
+    vars(model).pop("get_metrics_result", None)
+
+
+def reads_attributes_each_step(model: Any) -> bool:
+    """Whether the training step is plain Python, which sees an attribute that was set."""
+    uncompiled = backend_of(model) == "torch" and getattr(model, "jit_compile", False) is not True
+    return bool(model.run_eagerly) or uncompiled
+
+
+def is_end_of_data(error: BaseException) -> bool:
+    """Whether `error` is how an iterator tells train_function that it is exhausted."""
+    return isinstance(error, StopIteration) or type(error).__name__ == "OutOfRangeError"
+
+
+def cannot_run(model: Any, optimizer: Any) -> str | None:
+    """What of this combination fails within Keras 3's own training step, and what does not.
+
+    Seen in 3.12 and 3.15 on TensorFlow, as errors from the tracing of a graph.
+    """
+    if backend_of(model) != "tensorflow":
+        return None
+    strategy = model.distribute_strategy
+    name = type(strategy).__name__.removesuffix("V1")
+    mirrored = name == "MirroredStrategy"
+    if mirrored and strategy.num_replicas_in_sync > 1 and steps_per_execution(model) > 1:
+        return f"{name} with steps_per_execution > 1. Use steps_per_execution=1, or tf_keras"
+    if not mirrored and name != "CentralStorageStrategy":
+        return None
+    if getattr(core_optimizer(optimizer), "gradient_accumulation_steps", None):
+        return f"{name} with gradient accumulation. Use larger batches, or OneDeviceStrategy"
+    if not mirrored and is_loss_scaled(optimizer):
+        return f"{name} with LossScaleOptimizer. Use MirroredStrategy"
+    return None

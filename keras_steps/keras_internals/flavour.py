@@ -1,0 +1,15 @@
+"""Which Keras an object belongs to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+def backend_of(model: Any) -> str:
+    """The backend of a Keras 3 object, such as "jax"; "tf_keras" for one of tf_keras."""
+    for base in type(model).__mro__:
+        if base.__module__.partition(".")[0] == "tf_keras":
+            return "tf_keras"
+    return str(keras.backend.backend())

@@ -1,0 +1,46 @@
+"""What an optimizer counts, and where its learning rate comes from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras_steps.keras_internals.flavour import backend_of
+
+
+def is_optimizer(thing: Any) -> bool:
+    """Whether it counts as optimizers do; asks without evaluating a property."""
+    return hasattr(type(thing), "iterations") or "iterations" in getattr(thing, "__dict__", {})
+
+
+def core_optimizer(optimizer: Any) -> Any:
+    """The optimizer within all wrappers such as LossScaleOptimizer: the one that counts."""
+    while getattr(optimizer, "inner_optimizer", None) is not None:
+        optimizer = optimizer.inner_optimizer
+    return optimizer
+
+
+def is_loss_scaled(optimizer: Any) -> bool:
+    """Whether a batch may bring no update since its gradients overflow.
+
+    tf_keras's LossScaleOptimizer counts such a batch, Keras 3's does not.
+    """
+    return core_optimizer(optimizer) is not optimizer and backend_of(optimizer) != "tf_keras"
+
+
+def counter_of(optimizer: Any) -> tuple[Any, int]:
+    """The variable that counts, and how many of its counts make an update.
+
+    Under gradient accumulation Keras 3's public `iterations` is a tensor computed from
+    the private `_iterations`, which counts batches.
+    """
+    core = core_optimizer(optimizer)
+    batches = int(getattr(core, "gradient_accumulation_steps", None) or 1)
+    return (core._iterations if batches > 1 else core.iterations), batches
+
+
+def learning_rate_source(optimizer: Any) -> Any:
+    """What the learning rate comes from: a variable, a schedule or another callable.
+
+    The public `learning_rate` of an optimizer with a schedule evaluates it, eagerly.
+    """
+    return getattr(core_optimizer(optimizer), "_learning_rate", None)

@@ -1,0 +1,171 @@
+"""Reading and assigning variables, wherever they live during a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+
+from keras_steps.keras_internals.flavour import backend_of
+
+_JAX_GROUPS = (
+    "trainable_variables",
+    "non_trainable_variables",
+    "optimizer_variables",
+    "metrics_variables",
+)
+
+
+def read_number(variable: Any) -> float:
+    """The value of a scalar variable of any backend, strategy or flavour.
+
+    `int(variable)` raises under MirroredStrategy, in both flavours; one replica's copy
+    can be read, except of a variable that holds one partial sum a replica.
+    """
+    if isinstance(variable, (int, float)):  # what a callable learning rate returns
+        return variable
+    value = getattr(variable, "value", variable)
+    if callable(value):  # tf.Variable.value is a method, keras.Variable.value is not
+        value = variable
+    replicas = getattr(value, "values", None)
+    if isinstance(replicas, tuple) and replicas and "SyncOnRead" not in type(value).__name__:
+        value = replicas[0]
+    return value.item() if hasattr(value, "item") else value.numpy().item()
+
+
+class Variables:
+    """Reads and assigns variables that live in the model (TensorFlow, torch, tf_keras)."""
+
+    def read(self, variable: Any) -> float:
+        return read_number(variable)
+
+    def assign(self, variable: Any, value: float) -> None:
+        variable.assign(value)
+
+    def require(self, variable: Any, asked_by: str) -> None:
+        """Raise if the training step would not see what is assigned to `variable`."""
+
+    @contextmanager
+    def published(self) -> Iterator[None]:
+        """Within it, the model holds its current values."""
+        yield
+
+
+class JaxState(Variables):
+    """Variables of a JAX fit, which live in the state that goes in and out of train_function.
+
+    Reading them through the model would sync all of it each time. Keras purges its
+    variables at an epoch's first batch and fills them again at the epoch's end.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._places: dict[int, tuple[int, int]] = {}
+        self.state: Any = None
+
+    def read(self, variable: Any) -> float:
+        if self.state is None:
+            return read_number(variable)
+        group, index = self.place(variable)
+        return self.state[group][index].item()
+
+    def assign(self, variable: Any, value: float) -> None:
+        if self.state is None:
+            variable.assign(value)
+            return
+        group, index = self.place(variable)
+        values = list(self.state[group])
+        values[index] = _placed_like(values[index], value)
+        self.state = (*self.state[:group], values, *self.state[group + 1 :])
+
+    def require(self, variable: Any, asked_by: str) -> None:
+        try:
+            self.place(variable)
+        except LookupError:
+            raise ValueError(
+                f"{asked_by}: {variable!r} is no variable of the model or of its optimizer, so "
+                "JAX's compiled training step takes its value for a constant. Make it an "
+                "attribute of the model or the optimizer before the first fit."
+            ) from None
+
+    def place(self, variable: Any) -> tuple[int, int]:
+        """Where in the state `variable` is; LookupError if it is no part of it."""
+        if id(variable) not in self._places:
+            model = self._model
+            groups = (
+                model.trainable_variables,
+                model.non_trainable_variables,
+                model.optimizer.variables,
+                model.metrics_variables,
+            )
+            self._places.update(
+                {id(v): (g, i) for g, group in enumerate(groups) for i, v in enumerate(group)}
+            )
+        return self._places[id(variable)]
+
+    @contextmanager
+    def published(self) -> Iterator[None]:
+        if self.state is None:
+            yield
+            return
+        model = self._model
+        model._jax_state = dict(zip(_JAX_GROUPS, self.state, strict=True))
+        model._jax_state_synced = False
+        model.jax_state_sync()
+        yield
+        self.state = model._get_jax_state(
+            **dict.fromkeys(_JAX_GROUPS, True), purge_model_variables=True
+        )
+        model._jax_state_synced = False
+
+
+def _placed_like(array: Any, value: float) -> Any:
+    """`value` as an array of the same type, on the same devices."""
+    import jax
+
+    new = keras.ops.convert_to_tensor(value, dtype=array.dtype)
+    return new if len(array.sharding.device_set) == 1 else jax.device_put(new, array.sharding)
+
+
+class CoordinatedVariables(Variables):
+    """Variables on parameter servers: executions are scheduled, and done some time later.
+
+    Between two joins the counter lags without a bound behind what was scheduled.
+    """
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+
+    def read(self, variable: Any) -> float:
+        self._coordinator.join()
+        return super().read(variable)
+
+
+def variables_of(model: Any) -> Variables:
+    """The way to the variables of `model` during its fit."""
+    coordinator = getattr(model, "_cluster_coordinator", None)
+    if coordinator is not None:
+        return CoordinatedVariables(coordinator)
+    return JaxState(model) if backend_of(model) == "jax" else Variables()
+
+
+def fetched(logs: Any) -> Any:
+    """The logs of an execution, brought here if they lie on a worker of a parameter server."""
+    return logs.fetch() if hasattr(logs, "fetch") else logs
+
+
+def jax_state_in_flight(model: Any) -> JaxState | None:
+    """The state of a JAX fit that is under way, seen from another callback, if there is one."""
+    held = getattr(model, "_jax_state", None)
+    if not held or getattr(model, "_jax_state_synced", True):
+        return None
+    variables = JaxState(model)
+    variables.state = tuple(held.get(group) for group in _JAX_GROUPS)
+    return variables
+
+
+def is_purged(variable: Any) -> bool:
+    """Whether a Keras 3 variable on JAX has handed its value to the fit that is under way."""
+    return getattr(variable, "_value", variable) is None
