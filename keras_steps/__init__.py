@@ -3,7 +3,12 @@
 from keras_steps import distribution, schedules
 from keras_steps.callbacks.log_every_n import LogEveryN
 from keras_steps.callbacks.on_step import OnStep
+from keras_steps.callbacks.report_every_n import ReportEveryN
+from keras_steps.callbacks.step_csv_logger import StepCSVLogger
+from keras_steps.callbacks.step_history import StepHistory
+from keras_steps.callbacks.step_progress_bar import StepProgressBar
 from keras_steps.callbacks.step_scheduled import StepScheduled, StepScheduledLR
+from keras_steps.callbacks.step_tensorboard import StepTensorBoard
 from keras_steps.callbacks.stop_at_step import StopAtStep
 from keras_steps.global_step import global_step, set_global_step
 from keras_steps.step_callback import StepCallback
@@ -18,9 +23,14 @@ __all__ = [
     "GeometricSteps",
     "LogEveryN",
     "OnStep",
+    "ReportEveryN",
+    "StepCSVLogger",
     "StepCallback",
+    "StepHistory",
+    "StepProgressBar",
     "StepScheduled",
     "StepScheduledLR",
+    "StepTensorBoard",
     "StopAtStep",
     "Trigger",
     "distribution",

@@ -28,7 +28,8 @@ class Run:
 
     Args:
         model: The model that is trained.
-        callbacks: In the order in which they were given.
+        callbacks: In the order in which they were given. One with an action that is due at
+            other steps has `companions`, of which Keras knows nothing.
         variables: The way to the model's variables.
         batches: Batches an execution.
     """
@@ -37,7 +38,8 @@ class Run:
         self, model: Any, callbacks: Iterable[StepCallback], variables: Variables, batches: int
     ) -> None:
         self.model = model
-        self.callbacks = sorted(callbacks, key=lambda callback: callback.order)
+        given = [each for c in callbacks for each in (c, *getattr(c, "companions", ()))]
+        self.callbacks = sorted(given, key=lambda callback: callback.order)
         self.variables = variables
         self.batches = batches
         self.executions = 0
@@ -45,6 +47,7 @@ class Run:
         self.deadline: float | None = None
         self.limits: dict[Clock, int] = {}
         self.expected_ends: dict[Clock, int] = {}
+        self.begun_at: dict[Clock, int] = {}
         self.epoch: int | None = None
         self.evaluation_prefixes = ["val_"]
         self.stop_reason: str | None = None
@@ -84,6 +87,7 @@ class Run:
         """Read the counters, and wait for what comes after them."""
         for clock in self.clocks:
             clock.start()
+        self.begun_at = {clock: clock.step for clock in self.clocks}
         self.limits = {}
         for callback in self.callbacks:
             clock = self.clock_of(callback)

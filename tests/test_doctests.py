@@ -17,7 +17,12 @@ MODULES = [
     "step_callback",
     "callbacks.log_every_n",
     "callbacks.on_step",
+    "callbacks.report_every_n",
+    "callbacks.step_csv_logger",
+    "callbacks.step_history",
+    "callbacks.step_progress_bar",
     "callbacks.step_scheduled",
+    "callbacks.step_tensorboard",
     "callbacks.stop_at_step",
 ]
 SYMBOLS = [name for name in keras_steps.__all__ if not inspect.ismodule(getattr(keras_steps, name))]

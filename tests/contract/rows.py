@@ -8,6 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -159,6 +162,27 @@ class _Subclass(ks.StepCallback):
         self.events.steps.append(step)
 
 
+def _seen(callback, events, step, logs):
+    events.steps.append(step)
+    type(callback).on_step(callback, step, logs)
+
+
+def _observed(callback, events):
+    """The same callback, which notes its firings."""
+    callback.on_step = partial(_seen, callback, events)
+    return callback
+
+
+def _progress_bar(events):
+    bar = _observed(ks.StepProgressBar(), events)
+    bar.trigger = GRID  # it goes by the clock on the wall
+    return bar
+
+
+def _new_place(name):
+    return Path(mkdtemp(prefix="keras_steps_")) / name
+
+
 GRID = ks.EverySteps(5)
 
 ROWS = {
@@ -189,6 +213,56 @@ ROWS = {
             (lambda: ks.LogEveryN(message="{"), ValueError, "no format string"),
         ],
     ),
+    "ReportEveryN": Row(
+        make=lambda events: ks.ReportEveryN(lambda step, scalars: events.steps.append(step), 5),
+        at_end=True,
+        bad=[
+            (lambda: ks.ReportEveryN(print, 0), ValueError, "at least 1; received 0"),
+            (lambda: ks.ReportEveryN("wandb"), TypeError, "has no write and no flush"),
+            (lambda: ks.ReportEveryN(dict), TypeError, "received <class 'dict'>"),
+            (lambda: ks.ReportEveryN(_OnlyWrites()), TypeError, "which has no flush and no close"),
+            (lambda: ks.ReportEveryN(print, extra=3), TypeError, "extra. must be a function"),
+        ],
+    ),
+    "StepTensorBoard": Row(
+        make=lambda events: _observed(ks.StepTensorBoard(_new_place("logs"), 5), events),
+        at_end=True,
+        bad=[
+            (lambda: ks.StepTensorBoard(3), TypeError, "log_dir. must be a path; received 3"),
+            (lambda: ks.StepTensorBoard(""), ValueError, "log_dir. must be a path"),
+            (lambda: ks.StepTensorBoard("gs://b/logs"), ValueError, "on this machine"),
+            (lambda: ks.StepTensorBoard(every=0), ValueError, "at least 1; received 0"),
+            (
+                lambda: ks.StepTensorBoard(histograms_every=0),
+                ValueError,
+                "histograms_every. must be at least 1",
+            ),
+        ],
+    ),
+    "StepCSVLogger": Row(
+        make=lambda events: _observed(ks.StepCSVLogger(_new_place("metrics.csv"), 5), events),
+        at_end=True,
+        bad=[
+            (lambda: ks.StepCSVLogger(None), TypeError, "must be a path; received None"),
+            (lambda: ks.StepCSVLogger("m.csv", "5"), TypeError, "number of steps or a trigger"),
+        ],
+    ),
+    "StepHistory": Row(
+        make=lambda events: _observed(ks.StepHistory(5), events),
+        at_end=True,
+        bad=[
+            (lambda: ks.StepHistory(0), ValueError, "at least 1; received 0"),
+            (lambda: ks.StepHistory(max_points=2), ValueError, "at least 10; received 2"),
+        ],
+    ),
+    "StepProgressBar": Row(
+        make=_progress_bar,
+        at_end=True,
+        bad=[
+            (lambda: ks.StepProgressBar(0), ValueError, "last_step. must be at least 1"),
+            (lambda: ks.StepProgressBar(1.5), TypeError, "must be an integer; received 1.5"),
+        ],
+    ),
     "StepScheduled": Row(
         make=lambda events: ks.StepScheduled(
             lambda value: events.steps.append(int(value)), float, every=5
@@ -210,6 +284,11 @@ ROWS = {
         bad=[(lambda: ks.StepScheduledLR(0.1), TypeError, "received 0.1")],
     ),
 }
+
+
+class _OnlyWrites:
+    def write(self, step, scalars):
+        pass
 
 
 class _Asked:

@@ -1,0 +1,110 @@
+"""StepTensorBoard: curves over the global step for TensorBoard."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_steps.reporting import Reporting
+from keras_steps.run import Run
+from keras_steps.step_callback import StepCallback
+from keras_steps.tensorboard_writer import TensorBoardWriter, holds_curves
+from keras_steps.timelines import local_path, place_for, require_writable
+from keras_steps.triggers import Trigger, as_trigger
+
+
+class StepTensorBoard(Reporting):
+    """Writes reports and evaluations for TensorBoard, all over the global step.
+
+    What the SummarySaverHook of TF1 was for. Training's curves go to the run `train`,
+    validation's to `validation` under the same tags (`loss`, `accuracy`, …), so that
+    TensorBoard draws them over each other; results with another prefix, such as `test_`, go to
+    a run of that name. Values are means over the steps since the report before, with the
+    learning rate that the last update used, `steps_per_second` and `examples_per_second`.
+
+    A run that goes on from a step above 0 appends to the newest of its log directories, and
+    TensorBoard drops what a killed one wrote past that step. A fresh run leaves an earlier one's
+    curves alone: it writes to `logs_2`, and says so in a line. Event files are written
+    without TensorFlow, and each report at once: a crash loses none. Under a strategy only
+    the chief writes.
+
+    Args:
+        log_dir: The log directory, for `tensorboard --logdir`. It is made if need be.
+        every: Steps between two reports, or a trigger. The last step is reported as well.
+        histograms_every: Steps between two histograms of each weight, or a trigger.
+            Default: none. Costs a copy of all weights each time.
+        extra: A function from the model to a dict of further scalars, called when a report
+            is due.
+        optimizer: As in StepCallback.
+
+    Raises:
+        ValueError: If an interval is less than 1, or `log_dir` not on this machine; at train
+            begin, if another callback of the fit writes there too.
+        TypeError: If an argument is of the wrong kind.
+        OSError: At train begin, if `log_dir` can't be written to.
+
+    Example:
+
+    >>> callback = StepTensorBoard("logs", every=100, histograms_every=1000)
+    """
+
+    place: Path
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str] = "logs",
+        every: int | Trigger = 100,
+        *,
+        histograms_every: int | Trigger | None = None,
+        extra: Callable[[Any], Mapping[str, float]] | None = None,
+        optimizer: str | Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(every, extra=extra, optimizer=optimizer)
+        self.place = local_path(log_dir, "StepTensorBoard(log_dir)")
+        self.companions: list[StepCallback] = []
+        if histograms_every is not None:
+            trigger = as_trigger(histograms_every, "StepTensorBoard(histograms_every)")
+            self.companions.append(_Histograms(self, trigger))
+
+    def begin(self, run: Run) -> None:
+        super().begin(run)
+        if self.is_writing and not run.is_over:
+            require_writable(self.place, "StepTensorBoard")
+
+    def open_writer(self, run: Run, step: int) -> TensorBoardWriter:
+        place = place_for(self.place, goes_on=step > 0, is_taken=holds_curves)
+        if place != self.place and not step:
+            run.print_line(f"{self.place} holds an earlier run: this one writes to {place}")
+        return TensorBoardWriter(place, step, run.evaluation_prefixes)
+
+    def write_histograms(self, step: int) -> None:
+        """Write the distribution of each weight of the model."""
+        if self.is_writing:
+            writer = self.writer()
+            assert isinstance(writer, TensorBoardWriter)
+            writer.write_histograms(step, _weights_by_name(self.model))
+
+
+class _Histograms(StepCallback):
+    """Due at steps of its own, beside the reports."""
+
+    at_end = True
+
+    def __init__(self, owner: StepTensorBoard, every: Trigger) -> None:
+        super().__init__(every, optimizer=owner.optimizer)
+        self.owner = owner
+
+    def on_step(self, step: int, logs: dict[str, float]) -> None:
+        self.owner.write_histograms(step)
+
+
+def _weights_by_name(model: Any) -> dict[str, Any]:
+    """The model's weights as arrays; a name that comes again gets a number."""
+    found: dict[str, Any] = {}
+    for weight, array in zip(model.weights, model.get_weights(), strict=True):
+        name = getattr(weight, "path", None) or weight.name.partition(":")[0]
+        number = sum(taken == name or taken.startswith(f"{name}__") for taken in found)
+        found[f"{name}__{number + 1}" if number else name] = array
+    return found

@@ -1,0 +1,174 @@
+"""Reporting: what every callback that writes reports has in common."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from keras_steps import preflight
+from keras_steps.reports import with_extra
+from keras_steps.run import Run
+from keras_steps.step_callback import Order, StepCallback
+from keras_steps.triggers import Trigger
+
+_FLUSH_SECS = 10.0
+
+
+class Writer(Protocol):
+    """What reports are handed to."""
+
+    def write(self, step: int, scalars: dict[str, float]) -> Any:
+        """Take a report: at one step several times, each time with other names."""
+
+    def flush(self) -> Any:
+        """Bring to its place what was written."""
+
+    def close(self) -> Any:
+        """The fit is over."""
+
+
+class Reporting(StepCallback, ABC):
+    """Hands each report, and each evaluation's results, to a writer.
+
+    Evaluation results are written at once, at their step; a report at the same step then
+    has what is left. The writer is opened with the first of them, when the run knows from
+    which step it goes on, and closed at the end of the fit. After a fit that was broken
+    off by an error, it is closed when the next one begins.
+
+    Args:
+        every: As in StepCallback.
+        extra: A function from the model to a dict of further scalars.
+        optimizer: As in StepCallback.
+    """
+
+    order: ClassVar[Order] = Order.REPORT
+    at_end = True
+    uses_model = False
+    on_every_worker: ClassVar[bool] = False
+    """Whether workers other than the chief write too."""
+
+    place: Path | None = None
+    """The file or directory that was asked for, if it writes to one."""
+
+    def __init__(
+        self,
+        every: int | Trigger,
+        *,
+        extra: Callable[[Any], Mapping[str, float]] | None = None,
+        optimizer: str | Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(every, optimizer=optimizer)
+        if extra is not None and not callable(extra):
+            raise TypeError(
+                f"{type(self).__name__}(extra) must be a function from the model to a dict; "
+                f"received {extra!r}."
+            )
+        self.extra = extra
+        self.uses_model = extra is not None
+        self._run: Run | None = None
+        self._writer: Writer | None = None
+        self._begin(None)
+
+    @abstractmethod
+    def open_writer(self, run: Run, step: int) -> Writer:
+        """The writer for a run that goes on from `step`; 0: a fresh one."""
+
+    @property
+    def writer_name(self) -> str:
+        """Whose error it is when the writer raises."""
+        return type(self).__name__
+
+    def begin(self, run: Run) -> None:
+        self.close_writer()
+        self._begin(run)
+        for other in run.callbacks:
+            if self.place and other is not self and getattr(other, "place", None) == self.place:
+                raise ValueError(
+                    f"two callbacks of one fit write to {self.place}: {type(other).__name__} and "
+                    f"{type(self).__name__}. Give each a place of its own."
+                )
+
+    def on_step(self, step: int, logs: dict[str, float]) -> None:
+        if self.extra is not None:
+            logs = with_extra(logs, self.extra, self.model)
+        self._write(step, logs)
+
+    def on_evaluation(self, step: int, logs: dict[str, float]) -> None:
+        self._write(step, logs)
+
+    def end(self, run: Run) -> None:
+        self.close_writer()
+        self._run = None
+
+    def writer(self) -> Writer:
+        """The writer of this run."""
+        if self._writer is None:
+            run = self._run
+            assert run is not None
+            with self._named("opened"):
+                self._writer = self.open_writer(run, run.begun_at[run.clock_of(self)])
+        return self._writer
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this process is one that writes."""
+        assert self._run is not None
+        return self.on_every_worker or self._run.is_chief
+
+    def close_writer(self) -> None:
+        """Close the writer if one is open."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with self._named("closed"):
+                writer.flush()
+                writer.close()
+
+    def _begin(self, run: Run | None) -> None:
+        self._run = run
+        self._written_at = -1
+        self._written: set[str] = set()
+        self._has_warned = False
+        self._flushed_at = 0.0 if run is None else run.stopwatch.seconds()
+
+    def _write(self, step: int, scalars: Mapping[str, float]) -> None:
+        if not self.is_writing:
+            return
+        written = self._written if step == self._written_at else set()
+        new = {name: value for name, value in scalars.items() if name not in written}
+        if not new:
+            return
+        self._warn_of_nan(step, new)
+        writer = self.writer()
+        with self._named(f"called at step {step}"):
+            writer.write(step, new)
+            self._flush_now_and_then(writer)
+        self._written_at, self._written = step, written | new.keys()
+
+    def _flush_now_and_then(self, writer: Writer) -> None:
+        assert self._run is not None
+        seconds = self._run.stopwatch.seconds()
+        if seconds - self._flushed_at >= _FLUSH_SECS:
+            self._flushed_at = seconds
+            writer.flush()
+
+    def _warn_of_nan(self, step: int, scalars: Mapping[str, float]) -> None:
+        names = [name for name, value in scalars.items() if math.isnan(value)]
+        if names and not self._has_warned:
+            self._has_warned = True
+            preflight.warn(
+                f"{', '.join(names)}: NaN at step {step}. It is written as NaN; there is no "
+                "further warning in this fit."
+            )
+
+    @contextmanager
+    def _named(self, doing: str) -> Iterator[None]:
+        """An error within it says whose writer raised."""
+        try:
+            yield
+        except Exception as error:
+            error.add_note(f"The writer of {self.writer_name} raised this, {doing}.")
+            raise
