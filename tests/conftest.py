@@ -7,6 +7,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
+
 def pytest_configure(config):
     """Two virtual CPU devices, for MirroredStrategy; they must come before first use."""
     if os.environ["KERAS_BACKEND"] != "tensorflow":
