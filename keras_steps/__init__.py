@@ -7,7 +7,8 @@ from keras_steps.callbacks.report_every_n import ReportEveryN
 from keras_steps.callbacks.step_csv_logger import StepCSVLogger
 from keras_steps.callbacks.step_history import StepHistory
 from keras_steps.callbacks.step_progress_bar import StepProgressBar
-from keras_steps.callbacks.step_scheduled import StepScheduled, StepScheduledLR
+from keras_steps.callbacks.step_scheduled import StepScheduled
+from keras_steps.callbacks.step_scheduled_lr import StepScheduledLR
 from keras_steps.callbacks.step_tensorboard import StepTensorBoard
 from keras_steps.callbacks.stop_at_step import StopAtStep
 from keras_steps.global_step import global_step, set_global_step

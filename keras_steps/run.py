@@ -15,7 +15,7 @@ from keras_steps.reports import Readings, Snapshot, Stopwatch
 from keras_steps.watch import Firing, Watch
 
 if TYPE_CHECKING:
-    from keras_steps.callbacks.step_scheduled import StepScheduled
+    from keras_steps.scheduled import Scheduled
     from keras_steps.step_callback import StepCallback
 
 
@@ -78,7 +78,7 @@ class Run:
             clock = self._clock_of[id(callback)] = self._clocks[key]
             if callback.trigger is not None:
                 self._watches.append(Watch(callback, callback.trigger, clock))
-        self._setters: list[StepScheduled] = [c for c in self.callbacks if hasattr(c, "apply")]
+        self._setters: list[Scheduled] = [c for c in self.callbacks if hasattr(c, "apply")]
         self.start()
         for callback in self.callbacks:
             callback.begin(self)

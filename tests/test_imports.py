@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "tensorboard_writer": set(),
     "table_writer": set(),
     "history_points": set(),
+    "scheduled": {"foreign_schedules", "keras_internals", "run", "step_callback", "triggers"},
     "testing": {"clock", "step_callback", "triggers"},
 }
 CALLBACKS_MAY_IMPORT = set(MAY_IMPORT) - {"fit_adapter", "testing", "clock"}
