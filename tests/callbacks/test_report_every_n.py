@@ -1,0 +1,186 @@
+"""ReportEveryN: what a writer is handed, when, and what comes of its errors."""
+
+import math
+
+import numpy as np
+import pytest
+from curves import losses
+from flavours import BATCH, FLAVOUR, fit, keras, make_model
+
+import keras_steps as ks
+from keras_steps.testing import FakeClock, Recorder
+
+
+class Notes:
+    """A writer that notes its calls."""
+
+    def __init__(self, fails_at=None):
+        self.calls = []
+        self.fails_at = fails_at
+
+    def write(self, step, scalars):
+        if step == self.fails_at:
+            raise OSError("the disk is full")
+        self.calls.append((step, dict(scalars)))
+
+    def flush(self):
+        self.calls.append("flush")
+
+    def close(self):
+        self.calls.append("close")
+
+    @property
+    def steps(self):
+        return [call[0] for call in self.calls if isinstance(call, tuple)]
+
+
+def test_c03_no_restart_at_an_epoch():
+    notes = Notes()
+    fit(make_model(), [ks.ReportEveryN(notes, every=7)], batches=10, epochs=3)
+    assert notes.steps == [7, 14, 21, 28, 30]
+
+
+def test_c13_means_over_the_window():
+    seen = {}
+    model, data = losses(range(1, 11))
+    fit(model, [ks.ReportEveryN(lambda step, s: seen.update({step: s["loss"]}), 5)], **data)
+    assert seen == {5: 3.0, 10: 8.0}
+
+
+def test_the_names_of_a_report():
+    notes = Notes()
+    fit(make_model(), [ks.ReportEveryN(notes, every=10, extra=lambda model: {"norm": 3})])
+    names = ["loss", "mae", "learning_rate", "steps_per_second", "examples_per_second", "epoch"]
+    assert list(notes.calls[0][1]) == [*names, "norm"]
+    assert notes.calls[0][1]["norm"] == 3.0
+
+
+def test_an_evaluation_is_written_at_its_step_and_the_report_has_the_rest():
+    notes = Notes()
+    model, data = losses(range(1, 11))
+    validation = (np.full((BATCH, 1), 100.0, "float32"), np.zeros((BATCH, 1), "float32"))
+    fit(model, [ks.ReportEveryN(notes, 4)], epochs=2, validation_data=validation, **data)
+    written = [(step, set(scalars) & {"loss", "val_loss"}) for step, scalars in notes.calls[:-2]]
+    assert written == [
+        (4, {"loss"}),
+        (8, {"loss"}),
+        (10, {"val_loss"}),
+        (12, {"loss"}),
+        (16, {"loss"}),
+        (20, {"val_loss"}),
+        (20, {"loss"}),
+    ]
+    assert notes.calls[5] == (20, {"val_loss": 100.0})
+
+
+def test_the_writer_is_flushed_and_closed_at_the_end_of_each_fit():
+    notes = Notes()
+    model = make_model()
+    report = ks.ReportEveryN(notes, 10)
+    for _ in range(2):
+        fit(model, [report], batches=10)
+        assert notes.calls[-2:] == ["flush", "close"]
+    assert notes.steps == [10, 20]
+
+
+class Ticking(keras.callbacks.Callback):
+    """Lets a second go by with each batch."""
+
+    def __init__(self, time):
+        super().__init__()
+        self.time = time
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.time.advance(1)
+
+
+def test_the_writer_is_flushed_every_ten_seconds_of_training():
+    notes = Notes()
+    with FakeClock() as time:
+        fit(make_model(), [ks.ReportEveryN(notes, 4), Ticking(time)], batches=30)
+    calls = [call if call in ("flush", "close") else call[0] for call in notes.calls]
+    assert calls == [4, 8, 12, "flush", 16, 20, 24, "flush", 28, 30, "flush", "close"]
+
+
+@pytest.mark.parametrize("given", ["object", "function"])
+def test_an_error_of_the_writer_comes_out_with_its_name(given):
+    notes = Notes(fails_at=6)
+    report = ks.ReportEveryN(notes if given == "object" else notes.write, 3)
+    model = make_model()
+    with pytest.raises(OSError, match="the disk is full") as caught:
+        fit(model, [report], batches=10)
+    name = "Notes" if given == "object" else "Notes.write"
+    assert caught.value.__notes__ == [
+        f"The writer of ReportEveryN, {name}, raised this, called at step 6."
+    ]
+    assert notes.steps == [3]
+    notes.fails_at = None
+    fit(model, [report], batches=10)  # the fit after it is whole
+    assert ks.global_step(model) == 16
+    assert notes.steps == [3, 9, 12, 15, 16]
+
+
+def test_a_nan_is_written_as_nan_and_warned_of_once():
+    notes = Notes()
+    model, data = losses([1, 2, math.nan, math.nan, 5, 6])
+    with pytest.warns(UserWarning, match="loss: NaN at step 3. It is written as NaN") as caught:
+        fit(model, [ks.ReportEveryN(notes, 1)], **data)
+    assert len(caught) == 1
+    written = [call[1]["loss"] for call in notes.calls[:3]]
+    np.testing.assert_equal(written, [1.0, 2.0, math.nan])
+
+
+@pytest.mark.parametrize(
+    ("extra", "error", "text"),
+    [
+        (lambda model: {"loss": 1.0}, ValueError, "'loss', which is in the report already"),
+        (lambda model: {"x": "text"}, TypeError, "must return scalars; 'x' is 'text'"),
+        (lambda model: None, TypeError, "must return a dict of scalars; it returned None"),
+    ],
+)
+def test_bad_extra(extra, error, text):
+    notes = Notes()
+    with pytest.raises(error, match=text):
+        fit(make_model(), [ks.ReportEveryN(notes, 5, extra=extra)])
+    assert notes.steps == []
+
+
+def test_extra_sees_the_model_as_of_the_step():
+    seen = []
+    report = ks.ReportEveryN(
+        lambda step, scalars: seen.append((step, scalars["count"])),
+        every=4,
+        extra=lambda model: {"count": ks.global_step(model)},
+    )
+    fit(make_model(), [report], batches=10)
+    assert seen == [(4, 4.0), (8, 8.0), (10, 10.0)]
+
+
+def test_every_writer_has_the_same_names_and_values():
+    notes, recorder, history = Notes(), Recorder(5), ks.StepHistory(5)
+    fit(make_model(), [ks.ReportEveryN(notes, 5), recorder, history], batches=10)
+    assert [call[1] for call in notes.calls[:2]] == recorder.logs
+    assert [{n: v[i] for n, v in history.scalars.items()} for i in (0, 1)] == recorder.logs
+
+
+def test_only_the_chief_writes(monkeypatch, tmp_path):
+    monkeypatch.setattr("keras_steps.run.is_chief", lambda model: False)
+    notes, history = Notes(), ks.StepHistory(5)
+    callbacks = [
+        ks.ReportEveryN(notes, 5),
+        ks.StepTensorBoard(tmp_path / "logs", 5, histograms_every=5),
+        ks.StepCSVLogger(tmp_path / "metrics.csv", 5),
+        history,
+    ]
+    fit(make_model(), callbacks, batches=10)
+    assert notes.calls == []
+    assert list(tmp_path.iterdir()) == []
+    assert history.steps == [5, 10]
+
+
+@pytest.mark.skipif(FLAVOUR == "torch", reason="Keras refuses steps_per_execution on torch")
+@pytest.mark.filterwarnings("ignore:.*(no multiple of|once an execution)")
+def test_within_executions_of_several_steps():
+    notes = Notes()
+    fit(make_model(steps_per_execution=5), [ks.ReportEveryN(notes, 7)], batches=30)
+    assert notes.steps == [10, 15, 25, 30]
