@@ -271,7 +271,7 @@ class Run:
             logs: Keras's logs of the epoch, for metrics that are no means.
         """
         pending, self._pending = self._pending, []
-        self._fire([Firing(f.callback, f.step, {**logs, **f.logs}) for f in pending])
+        self._fire([Firing(f.callback, f.step, f.logs | _missing(logs, f.logs)) for f in pending])
 
     def end(self, logs: Mapping[str, float]) -> None:
         """Fire for the last step what fires at the end, and let the callbacks finish."""
@@ -280,3 +280,7 @@ class Run:
         self._fire(self._firings(last, logs, clocks.now()))
         for callback in self.callbacks:
             callback.end(self)
+
+
+def _missing(logs: Mapping[str, float], report: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in logs.items() if name not in report}
