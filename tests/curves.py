@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import contextmanager
+
 import numpy as np
 from flavours import BATCH, keras
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -44,3 +47,13 @@ def contents(directory):
     """Every file below a directory with what it holds."""
     files = sorted(p for p in directory.rglob("*") if p.is_file())
     return {path: path.read_bytes() for path in files}
+
+
+@contextmanager
+def warnings_of_nan():
+    """The warnings of a NaN within it; others are let go, as Keras's own on torch."""
+    messages = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield messages
+    messages += [str(w.message) for w in caught if "NaN at step" in str(w.message)]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from curves import losses
+from curves import losses, warnings_of_nan
 from flavours import BATCH, FLAVOUR, fit, keras, make_model
 
 import keras_steps as ks
@@ -115,17 +115,29 @@ def test_an_error_of_the_writer_comes_out_with_its_name(given):
     ]
     assert notes.steps == [3]
     notes.fails_at = None
-    fit(model, [report], batches=10)  # the fit after it is whole
+    fit(make_model(), [report], batches=10)  # the fit after it is whole
+    assert notes.steps == [3, 3, 6, 9, 10]
+
+
+@pytest.mark.xfail(
+    FLAVOUR == "jax", reason="an error within train_function loses JAX's state", strict=True
+)
+def test_the_model_is_whole_after_an_error_of_the_writer():
+    model = make_model()
+    with pytest.raises(OSError, match="the disk is full"):
+        fit(model, [ks.ReportEveryN(Notes(fails_at=6), 3)], batches=10)
+    assert ks.global_step(model) == 6
+    fit(model, [], batches=10)
     assert ks.global_step(model) == 16
-    assert notes.steps == [3, 9, 12, 15, 16]
 
 
 def test_a_nan_is_written_as_nan_and_warned_of_once():
     notes = Notes()
     model, data = losses([1, 2, math.nan, math.nan, 5, 6])
-    with pytest.warns(UserWarning, match="loss: NaN at step 3. It is written as NaN") as caught:
+    with warnings_of_nan() as messages:
         fit(model, [ks.ReportEveryN(notes, 1)], **data)
-    assert len(caught) == 1
+    (message,) = messages
+    assert message.startswith("loss: NaN at step 3. It is written as NaN")
     written = [call[1]["loss"] for call in notes.calls[:3]]
     np.testing.assert_equal(written, [1.0, 2.0, math.nan])
 
