@@ -2,7 +2,9 @@
 
 Each run goes on where the last one ended: 300 steps today, 300 tomorrow, and the counter says 600.
 It keeps under demo_output/ the model (with its optimizer, so with its step), the points of the
-curves since step 0, and a plot of them.
+curves since step 0, a plot of them, and logs for TensorBoard:
+
+    tensorboard --logdir demo_output/logs
 
     python demo/digits.py [--strategy default|mirrored] [--steps 300] [--output demo_output]
 """
@@ -20,7 +22,15 @@ from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from keras_steps import LogEveryN, OnStep, StepScheduledLR, StopAtStep, global_step
+from keras_steps import (
+    LogEveryN,
+    OnStep,
+    StepProgressBar,
+    StepScheduledLR,
+    StepTensorBoard,
+    StopAtStep,
+    global_step,
+)
 from keras_steps.schedules import cosine, warmup
 
 HELD_OUT = 297  # of the 1,797 images
@@ -50,11 +60,14 @@ def main() -> None:
         batch_size=32,
         epochs=10**6,  # StopAtStep ends the fit
         verbose=0,
+        validation_data=held_out,
         callbacks=[
             StopAtStep(num_steps=options.steps),
             LogEveryN(100),
             StepScheduledLR(SCHEDULE),
             OnStep(10, record),
+            StepTensorBoard(files.logs, every=10),
+            *([StepProgressBar()] if sys.stderr.isatty() else []),
         ],
     )
     loss, accuracy = model.evaluate(*held_out, verbose=0)
@@ -62,6 +75,7 @@ def main() -> None:
     print(f"global step {begin} -> {global_step(model)}")
     print(f"{HELD_OUT} held-out images: loss={loss:.4f} accuracy={accuracy:.4f}")
     print(f"model {files.model}, points {files.history}, plot {files.plot}")
+    print(f"curves: tensorboard --logdir {files.logs}")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -134,6 +148,7 @@ class Files:
         self.model = folder / "model.keras"
         self.history = folder / "history.json"
         self.plot = folder / "loss_and_learning_rate.png"
+        self.logs = folder / "logs"
 
     def load_model(self) -> keras.Model:
         if not zipfile.is_zipfile(self.model):
