@@ -25,7 +25,7 @@ unexport TF_USE_LEGACY_KERAS
 unexport KERAS_STEPS_TEST_FLAVOUR
 
 .PHONY: help demo test lint format types wheel clean test-all $(BACKENDS:%=test-%) \
-        test-floor test-nightly test-distributed
+        test-floor test-nightly test-distributed test-browser
 .DELETE_ON_ERROR:
 
 help:  ## list these commands
@@ -83,6 +83,10 @@ test-distributed: .venv-jax/.stamp .venv-tf_keras/.stamp  ## run the tests that 
 	@echo "== test-distributed: devices of JAX"
 	@KERAS_BACKEND=jax .venv-jax/bin/python -m pytest -m distributed tests/distributed $(ARGS)
 
+test-browser: .venv/.stamp-browser  ## look at TensorBoard's page in headless Chromium (has to be installed)
+	@echo "== test-browser: pytest with Chromium"
+	@.venv/bin/python -m pytest -m browser tests/browser $(ARGS)
+
 # A stamp says that an environment is complete; one made by hand is installed into, not replaced.
 .venv/.stamp: REQUIREMENTS = "$(TENSORFLOW)" -e ".[demo,test]"
 .venv-jax/.stamp: REQUIREMENTS = -e ".[jax,test]"
@@ -99,4 +103,10 @@ test-distributed: .venv-jax/.stamp .venv-tf_keras/.stamp  ## run the tests that 
 	@$(@D)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(@D)
 	@$(@D)/bin/python -m pip install --quiet $(REQUIREMENTS)
 	@$(or $(AFTERWARDS),true)
+	@touch $@
+
+# What only some targets need, beside the rest of .venv.
+.venv/.stamp-%: .venv/.stamp
+	@echo "== .venv: installing what $* needs"
+	@.venv/bin/python -m pip install --quiet -e ".[$*]"
 	@touch $@
