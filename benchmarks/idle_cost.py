@@ -58,7 +58,7 @@ def idle_stack() -> list[Any]:
 def main() -> int:
     print(versions())
     path, hooks = idle_path()
-    small = fits("small model", [448, 448], 128, batch=256, batches=60, seconds=45)
+    small = fits("small model", [448, 448], 128, batch=256, batches=120, seconds=45)
     fits("trivial model (for information)", [2], 4, batch=8, batches=200, seconds=10)
     print()
     passed = [
@@ -147,7 +147,7 @@ def fits(
             figures["StepScheduledLR, each step"], figures["schedule in the optimizer"]
         ),
     }
-    print(f"  noise (the two bare fits of a repetition lie apart by, median): {found['noise']:.3f}")
+    print(f"  noise (the two bare fits of a repetition, upper quartile): {found['noise']:.3f}")
     print(f"  StepScheduledLR ÷ schedule in the optimizer: {found['schedule']:.3f}")
     return found
 

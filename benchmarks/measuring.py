@@ -7,11 +7,11 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from importlib import metadata
 from itertools import pairwise, repeat
 from random import Random
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -98,13 +98,13 @@ class Stamped:
         self._times.append(time.perf_counter())
         return self._step(*args)
 
-    def milliseconds(self, block: int = 4) -> float:
+    def milliseconds(self, block: int = 8, skip: int = 40) -> float:
         """The median, over blocks of batches, of ms per batch since this was asked last.
 
-        What fit does at its beginning and end is in none. The first third is left out: on
-        JAX it only fills the queue. A block evens out what asynchronous dispatch bunches.
+        What fit does at its beginning and end is in none, nor are the first batches: JAX
+        takes some thirty that it has not computed yet before it lets fit wait.
         """
-        times, self._times = self._times[len(self._times) // 3 :: block], []
+        times, self._times = self._times[skip::block], []
         return median(b - a for a, b in pairwise(times)) / block * 1e3
 
 
@@ -159,8 +159,9 @@ def ratio(figures: list[float], to: list[float]) -> float:
 
 
 def noise(one: list[float], other: list[float]) -> float:
-    """How far two measurements of the same thing lie apart within a repetition: the median."""
-    return median(max(a, b) / min(a, b) for a, b in zip(one, other, strict=True)) - 1
+    """How far two measurements of the same thing lie apart in three of four repetitions."""
+    apart = [max(a, b) / min(a, b) - 1 for a, b in zip(one, other, strict=True)]
+    return quantiles(apart, n=4)[2]
 
 
 # ---------------------------------------------------------------- a run without fit
@@ -194,20 +195,24 @@ class Driven:
                 **dict.fromkeys(_JAX_GROUPS, True), purge_model_variables=True
             )
             model._jax_state_synced = False
+        self._fit = self._run()
+        next(self._fit)
 
     def __call__(self, executions: int) -> None:
-        """Call train_function so many times.
+        """Call train_function so many times."""
+        self._fit.send(executions)
 
-        An adapter takes a function that it has not seen for another fit's: this is the one
-        place that calls it.
-        """
+    def _run(self) -> Generator[None, int, None]:
+        """One frame for all calls, as fit is: an adapter takes another for another fit."""
         model = self.model
-        if FLAVOUR == "jax":
-            for _ in repeat(None, executions):
-                _logs, self._state = model.train_function(self._state, None)
-        else:
-            for _ in repeat(None, executions):
-                model.train_function(None)
+        while True:
+            executions = yield
+            if FLAVOUR == "jax":
+                for _ in repeat(None, executions):
+                    _logs, self._state = model.train_function(self._state, None)
+            else:
+                for _ in repeat(None, executions):
+                    model.train_function(None)
 
     def end(self) -> None:
         """End the run as fit does."""

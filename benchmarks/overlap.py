@@ -30,7 +30,7 @@ from measuring import (
 from keras_steps import LogEveryN, OnStep, StepScheduled, StepScheduledLR, StopAtStep, schedules
 
 FAR = 10**9
-BATCH, BATCHES, INPUTS = 128, 30, 512
+BATCH, BATCHES, INPUTS = 128, 40, 512
 HOST_MILLISECONDS = (0, 10, 20)
 SECONDS = 26  # for each of them
 

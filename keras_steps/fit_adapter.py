@@ -83,7 +83,7 @@ class FitAdapter:
         self._last_logs: dict[str, float] = {}
         self._skipped: Any = None
         self._is_skipped = False
-        self._callback_list: Any = None
+        self._fit_frame: Any = None
 
     def begin(self) -> None:
         """Begin the run; from here on `model.train_function` is this adapter."""
@@ -192,7 +192,7 @@ class FitAdapter:
         if not hasattr(self, "run"):
             return
         self.is_under_way = False
-        self._callback_list = None
+        self._fit_frame = None
         self.run.attention_at, self.run.deadline = NEVER, None
         if self.model.train_function is self:
             self.model.train_function = self.inner
@@ -226,14 +226,13 @@ class FitAdapter:
     def _is_left_over(self, caller: Any) -> bool:
         """Whether the fit that this adapter belongs to was broken off outside of it.
 
-        An interrupt between two executions ends fit without a word to its callbacks. The
-        next fit has a CallbackList of its own; `train_on_batch` has none.
+        An interrupt between two executions ends fit without a word to its callbacks. What
+        calls then is another fit, or `train_on_batch`.
         """
-        callbacks = callback_list(caller)
-        if self._callback_list is None:
-            self._callback_list = callbacks
-            self._console.callbacks = callbacks
-        return callbacks is not self._callback_list
+        if self._fit_frame is None:
+            self._fit_frame = caller
+            self._console.callbacks = callback_list(caller)
+        return caller is not self._fit_frame
 
     def _interrupted(self, error: BaseException) -> None:
         if not is_end_of_data(error):
@@ -260,6 +259,10 @@ class _JaxFit(FitAdapter):
         try:
             logs = super()._attend(iterator)
             return logs, variables.state
+        except BaseException as error:
+            if not is_end_of_data(error):
+                variables.hand_back()
+            raise
         finally:
             variables.state = None
 

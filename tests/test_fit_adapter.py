@@ -83,6 +83,21 @@ def test_a_fit_broken_off_within_a_step_gives_the_train_function_back_at_once(er
     assert all(np.isfinite(value).all() for value in state_of(model))
 
 
+@pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
+def test_the_model_is_whole_after_an_error_before_an_update(error):
+    def schedule(step):
+        if step == 6:
+            raise error
+        return 0.01
+
+    model = make_model()
+    with pytest.raises(type(error)):
+        fit(model, [ks.StepScheduledLR(schedule)])
+    assert ks.global_step(model) == 6
+    fit(model, [], batches=4)
+    assert ks.global_step(model) == 10
+
+
 def _generator(batches, fails_at):
     x, y = arrays(batches)
     for n in range(batches):
@@ -98,6 +113,8 @@ def test_an_interrupt_in_the_data_leaves_no_callbacks_behind():
     with pytest.raises(KeyboardInterrupt):
         fit(model, [stop, recorder], x=_generator(20, fails_at=6), steps_per_epoch=20)
     seen = list(recorder.steps)
+    assert ks.global_step(model) == len(seen)
+    assert all(np.isfinite(value).all() for value in state_of(model))
     fit(model, [], batches=10)
     assert recorder.steps == seen
     assert not is_wrapped(model)

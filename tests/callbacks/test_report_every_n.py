@@ -119,9 +119,6 @@ def test_an_error_of_the_writer_comes_out_with_its_name(given):
     assert notes.steps == [3, 3, 6, 9, 10]
 
 
-@pytest.mark.xfail(
-    FLAVOUR == "jax", reason="an error within train_function loses JAX's state", strict=True
-)
 def test_the_model_is_whole_after_an_error_of_the_writer():
     model = make_model()
     with pytest.raises(OSError, match="the disk is full"):
