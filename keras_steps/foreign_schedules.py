@@ -70,7 +70,7 @@ def _compile(schedule: Schedule, value: Any, step: int) -> Callable[[int], np.nd
     if package in ("jax", "jaxlib"):
         return _compile_with_jax(schedule, step)
     if package == "tensorflow":
-        return _compile_with_tensorflow(schedule, value)
+        return _compile_with_tensorflow(schedule)
     return None
 
 
@@ -86,15 +86,20 @@ def _compile_with_jax(schedule: Schedule, step: int) -> Callable[[int], np.ndarr
     return lambda start: np.asarray(block(jnp.arange(start, start + BLOCK)))
 
 
-def _compile_with_tensorflow(schedule: Schedule, value: Any) -> Callable[[int], np.ndarray] | None:
+def _compile_with_tensorflow(schedule: Schedule) -> Callable[[int], np.ndarray] | None:
     import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec((), tf.int64)])
+    def one(step: Any) -> Any:
+        return schedule(step)
+
+    try:  # not within map_fn: an error there leaves the variable scope altered for good
+        traced = one.get_concrete_function()
+    except (TypeError, ValueError):
+        return None
 
     @tf.function(input_signature=[tf.TensorSpec((BLOCK,), tf.int64)])
     def block(steps: Any) -> Any:
-        return tf.map_fn(schedule, steps, fn_output_signature=value.dtype)
+        return tf.map_fn(traced, steps, fn_output_signature=traced.output_dtypes)
 
-    try:
-        block.get_concrete_function()
-    except (TypeError, ValueError):
-        return None
     return lambda start: block(tf.range(start, start + BLOCK, dtype=tf.int64)).numpy()

@@ -5,7 +5,16 @@ import math
 
 import numpy as np
 import pytest
-from flavours import FLAVOUR, IS_TF_KERAS, ON_TENSORFLOW, fit, keras, keras_to_numpy, make_model
+from flavours import (
+    FLAVOUR,
+    IS_TF_KERAS,
+    ON_TENSORFLOW,
+    fit,
+    keras,
+    keras_to_numpy,
+    make_model,
+    mirrored_scope,
+)
 
 from keras_steps import StepScheduledLR, schedules
 from keras_steps.foreign_schedules import BLOCK, ScheduleValues
@@ -247,6 +256,26 @@ def test_a_function_that_cannot_be_traced_is_called_with_each_step(make):
 
 
 @on_tensorflow
+def test_the_attempt_to_trace_leaves_tensorflow_as_it_was():
+    """An error within tf.map_fn would keep every later strategy from opening its scope."""
+    import tensorflow as tf
+
+    ScheduleValues(tensorflow_looks_up())(0)
+    assert tf.compat.v1.get_variable_scope().caching_device is None
+    with mirrored_scope():
+        assert tf.distribute.has_strategy()
+
+
+@on_tensorflow
+def test_a_function_whose_type_depends_on_the_steps_is_traced_as_it_is():
+    import tensorflow as tf
+
+    schedule = Counted(lambda step: tf.constant(step) / 4)  # float64, of an int64 step
+    values = ScheduleValues(schedule)
+    assert [values(step) for step in (0, 1, 299, 300)] == [0.0, 0.25, 74.75, 75.0]
+
+
+@on_tensorflow
 def test_a_tensorflow_function_that_branches_is_converted():
     tf = pytest.importorskip("tensorflow")
 
@@ -258,6 +287,7 @@ def test_a_tensorflow_function_that_branches_is_converted():
     schedule = Counted(branches)
     values = ScheduleValues(schedule)
     assert [values(step) for step in (0, 299, 300, 599)] == [0.5, 0.5, 0.25, 0.25]
+    assert schedule.calls <= 4
 
 
 def test_the_flavours_own_tensors_are_numbers_too():
