@@ -25,7 +25,7 @@ unexport TF_USE_LEGACY_KERAS
 unexport KERAS_STEPS_TEST_FLAVOUR
 
 .PHONY: help demo test lint format types wheel clean test-all $(BACKENDS:%=test-%) \
-        test-floor test-nightly test-distributed test-browser
+        test-floor test-nightly test-distributed test-browser notebooks
 .DELETE_ON_ERROR:
 
 help:  ## list these commands
@@ -86,6 +86,10 @@ test-distributed: .venv-jax/.stamp .venv-tf_keras/.stamp  ## run the tests that 
 test-browser: .venv/.stamp-browser  ## look at TensorBoard's page in headless Chromium (has to be installed)
 	@echo "== test-browser: pytest with Chromium"
 	@.venv/bin/python -m pytest -m browser tests/browser $(ARGS)
+
+notebooks: .venv/.stamp-notebooks  ## run the notebooks from their text, and keep them with their outputs
+	@echo "== notebooks: running them"
+	@.venv/bin/python notebooks/build.py
 
 # A stamp says that an environment is complete; one made by hand is installed into, not replaced.
 .venv/.stamp: REQUIREMENTS = "$(TENSORFLOW)" -e ".[demo,test]"
