@@ -25,7 +25,7 @@ import tempfile
 from pathlib import Path
 
 import keras
-import matplotlib.pyplot as plt
+import matplotlib.pyplot as plt  # with it, the notebook shows figures
 from sklearn.datasets import load_digits
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
