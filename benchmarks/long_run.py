@@ -158,7 +158,8 @@ class CountingStep:
             return {}
         state = [list(group) for group in args[0]]
         for (group, index), value in zip(self._places, values, strict=True):
-            state[group][index] = value.astype(state[group][index].dtype)
+            dtype = state[group][index].dtype
+            state[group][index] = keras.ops.convert_to_tensor(value, dtype=dtype)
         return {}, tuple(state)
 
 

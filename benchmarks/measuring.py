@@ -168,7 +168,9 @@ def noise(one: list[float], other: list[float]) -> float:
 
 
 class Driven:
-    """A training run without fit: what fit calls, around a step that computes nothing.
+    """A training run whose executions are asked for one lot at a time, with nothing computed.
+
+    It calls what Keras's fit calls. Several of them can take turns.
 
     Args:
         model: A compiled model. On JAX its variables move into a state, as in fit.
@@ -185,42 +187,45 @@ class Driven:
             model.optimizer.build(model.trainable_variables)
         model.train_function = step or (_empty_step_on_jax if FLAVOUR == "jax" else _empty_step)
         model.stop_training = False
-        self.hooks = keras.callbacks.CallbackList(
-            callbacks, model=model, epochs=1, steps=10**9, verbose=0
-        )
-        self.hooks.on_train_begin()
-        self.hooks.on_epoch_begin(0)
-        if FLAVOUR == "jax":
-            self._state = model._get_jax_state(
-                **dict.fromkeys(_JAX_GROUPS, True), purge_model_variables=True
-            )
-            model._jax_state_synced = False
-        self._fit = self._run()
+        self._fit = self.fit(callbacks)
         next(self._fit)
 
     def __call__(self, executions: int) -> None:
         """Call train_function so many times."""
         self._fit.send(executions)
 
-    def _run(self) -> Generator[None, int, None]:
-        """One frame for all calls, as fit is: an adapter takes another for another fit."""
+    def end(self) -> None:
+        """End the run as fit does."""
+        next(self._fit, None)
+
+    def fit(
+        self, callbacks: Any, epochs: int = 1, initial_epoch: int = 0
+    ) -> Generator[None, int | None]:
+        """Keras's fit as the adapter sees it: by this name, with these local variables."""
         model = self.model
-        while True:
-            executions = yield
+        callbacks = keras.callbacks.CallbackList(
+            callbacks, model=model, epochs=epochs, steps=10**9, verbose=0
+        )
+        callbacks.on_train_begin()
+        callbacks.on_epoch_begin(initial_epoch)
+        state = None
+        if FLAVOUR == "jax":
+            state = model._get_jax_state(
+                **dict.fromkeys(_JAX_GROUPS, True), purge_model_variables=True
+            )
+            model._jax_state_synced = False
+        while executions := (yield):
             if FLAVOUR == "jax":
                 for _ in repeat(None, executions):
-                    _logs, self._state = model.train_function(self._state, None)
+                    _logs, state = model.train_function(state, None)
             else:
                 for _ in repeat(None, executions):
                     model.train_function(None)
-
-    def end(self) -> None:
-        """End the run as fit does."""
         if FLAVOUR == "jax":
-            self.model._jax_state = dict(zip(_JAX_GROUPS, self._state, strict=True))
-            self.model.jax_state_sync()
-        self.hooks.on_epoch_end(0, {})
-        self.hooks.on_train_end({})
+            model._jax_state = dict(zip(_JAX_GROUPS, state, strict=True))
+            model.jax_state_sync()
+        callbacks.on_epoch_end(initial_epoch, {})
+        callbacks.on_train_end({})
 
 
 _JAX_GROUPS = (

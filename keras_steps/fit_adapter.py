@@ -6,23 +6,22 @@ import itertools
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from keras_steps import clock as clocks
 from keras_steps import preflight
 from keras_steps.clock import NEVER
 from keras_steps.keras_internals import (
     Console,
+    FitCall,
     JaxState,
     backend_of,
     batches_set_to,
-    callback_list,
+    calls_around,
     is_end_of_data,
-    restore_epochs,
+    is_within,
     skip_all_epochs,
     steps_per_execution,
     variables_of,
-    with_results,
     without_results,
 )
 from keras_steps.reports import scalars
@@ -31,27 +30,25 @@ from keras_steps.run import Run
 if TYPE_CHECKING:
     from keras_steps.step_callback import StepCallback
 
-_fits: WeakKeyDictionary[Any, FitAdapter] = WeakKeyDictionary()
 
+def arrive(callback: StepCallback, kind: type[StepCallback]) -> FitAdapter:
+    """Tell that Keras has called a callback's `on_train_begin`.
 
-def enroll(callback: StepCallback, model: Any, params: dict[str, Any] | None) -> None:
-    """Put a callback on the list for the fit whose parameters these are.
-
-    Keras hands one and the same dict to all callbacks of a fit, before any of them is
-    told that training begins.
+    All callbacks of one `kind` in a fit share an adapter; their run begins when the last of
+    them has arrived, so that others before it may have restored the model.
     """
-    fit = _fits.get(model)
-    if fit is None or fit.params is not params or fit.has_begun:
-        fit = _fits[model] = FitAdapter(model, params or {}, broken_off=fit)
-    if callback not in fit.callbacks:
-        fit.callbacks.append(callback)
-
-
-def arrive(callback: StepCallback, model: Any) -> FitAdapter:
-    """Tell that Keras has called `on_train_begin`; the run begins with the last to arrive."""
-    fit = _fits[model]
-    fit.arrived.add(id(callback))
-    if len(fit.arrived) == len(fit.callbacks) and not fit.has_begun:
+    call = next(calls_around(), None)
+    if call is None or call.name != "fit":
+        raise RuntimeError(
+            f"{type(callback).__name__} follows Keras's fit, and its on_train_begin was called "
+            "outside of one. Pass it to model.fit(callbacks=[...])."
+        )
+    ours = [c for c in dict.fromkeys(call.callbacks.callbacks) if isinstance(c, kind)]
+    known = (c._fit for c in ours if c._fit is not None)
+    fit = next((fit for fit in known if fit.call.callbacks is call.callbacks), None)
+    if fit is None:
+        fit = _KINDS.get(backend_of(callback._model), FitAdapter)(callback._model, call, ours)
+    if callback is ours[-1]:
         fit.begin()
     return fit
 
@@ -62,63 +59,76 @@ class FitAdapter:
     That is the one place that sees every execution, before and after, in order, on the
     main thread. A hook at the end of each batch would switch Keras's asynchronous
     dispatch off on JAX and torch.
+
+    Args:
+        model: The model that is trained.
+        call: The call of fit.
+        callbacks: Those of this library in it.
     """
 
-    def __new__(cls, model: Any, *args: Any, **kwargs: Any) -> FitAdapter:
-        kinds = {"jax": _JaxFit, "tf_keras": _TfKerasFit}
-        return super().__new__(kinds.get(backend_of(model), cls))
-
-    def __init__(
-        self, model: Any, params: dict[str, Any], broken_off: FitAdapter | None = None
-    ) -> None:
+    def __init__(self, model: Any, call: FitCall, callbacks: list[StepCallback]) -> None:
         self.model = model
-        self._broken_off = broken_off
-        self.params = params
-        self.callbacks: list[StepCallback] = []
-        self.arrived: set[int] = set()
+        self.call = call
+        self.callbacks = callbacks
+        self.params = getattr(call.callbacks, "params", None) or {}
         self.has_begun = self.is_under_way = False
         self._epoch_is_open = False
         self._epoch_began_at = 0
         self._epoch_has_ended = True
         self._last_logs: dict[str, float] = {}
-        self._skipped: Any = None
-        self._is_skipped = False
-        self._fit_frame: Any = None
+        self._functions: list[Any] = []
+        self._depth = 0
 
     def begin(self) -> None:
         """Begin the run; from here on `model.train_function` is this adapter."""
+        if self.has_begun:
+            return
         self.has_begun = True
-        if self._broken_off is not None:
-            self._broken_off.retire()
-            self._broken_off = None
+        for callback in self.callbacks:
+            callback._fit = self
+        self._replace_a_broken_off_one()
         batches = steps_per_execution(self.model)
         self.run = Run(self.model, self.callbacks, variables_of(self.model), batches)
         self._console = Console(self.model)
+        self._console.callbacks = self.call.callbacks
         self.run.print_line = self._print_line
         self.run.begin()
         self.is_under_way = True
-        for message in preflight.warnings_for(self.run, self.params):
+        for message in preflight.warnings_for(self.run, self.params, self.call.initial_epoch):
             preflight.warn(message)
         if self.run.is_over:
             self._skip()
-            return
-        self._wrap()
+        else:
+            self._wrap()
 
     def __call__(self, *args: Any) -> Any:
+        if self._depth:
+            return self._beneath(*args)
         run = self.run
         run.executions += 1
+        self._depth = 1
         try:
             if run.executions < run.attention_at and (
                 run.deadline is None or clocks.now() < run.deadline
             ):
                 return self.inner(*args)
-            if self._is_left_over(sys._getframe(1)):
-                self.retire()
+            if not self._is_called_by_its_fit(sys._getframe(1)):
+                run.executions -= 1
                 return self.inner(*args)
             return self._attend(*args)
         except BaseException as error:
-            self._interrupted(error)
+            self._interrupted(error, sys._getframe(1))
             raise
+        finally:
+            self._depth = 0
+
+    def _beneath(self, *args: Any) -> Any:
+        """Called from a wrapper that others have put around this adapter: go one further in."""
+        self._depth += 1
+        try:
+            return self._functions[-self._depth](*args)
+        finally:
+            self._depth -= 1
 
     def _attend(self, *args: Any) -> Any:
         (iterator,) = args
@@ -137,7 +147,10 @@ class FitAdapter:
         return self.inner(self._cut(iterator, batches))
 
     def _cut(self, iterator: Any, batches: int) -> Any:
-        return iterator if batches == self.run.batches else itertools.islice(iterator, batches)
+        if batches == self.run.batches:
+            return iterator
+        first = next(iterator)  # Keras on TensorFlow can't do with an iterator without a batch
+        return itertools.chain((first,), itertools.islice(iterator, batches - 1))
 
     def __getattr__(self, name: str) -> Any:
         """What others look for on a train_function, such as its graph."""
@@ -148,6 +161,7 @@ class FitAdapter:
     # ------------------------------------------------------------ epochs and the end
 
     def open_epoch(self, epoch: int) -> None:
+        self.begin()
         if self._epoch_is_open or not self.is_under_way:
             return
         if self.model.train_function is not self:  # someone has had it made anew
@@ -189,54 +203,67 @@ class FitAdapter:
 
     def retire(self) -> None:
         """Give the model its train_function back, and let what comes through pass."""
-        if not hasattr(self, "run"):
-            return
         self.is_under_way = False
-        self._fit_frame = None
+        if not self._functions:
+            return
         self.run.attention_at, self.run.deadline = NEVER, None
         if self.model.train_function is self:
             self.model.train_function = self.inner
-        with_results(self.model)
-        if self._is_skipped:
-            self._is_skipped = False
-            restore_epochs(self.model, self._skipped)
-        if _fits.get(self.model) is self:
-            del _fits[self.model]
+        if len(self._functions) > 1:
+            self._functions.pop()
+            self.inner = self._functions[-1]
+
+    @property
+    def is_in_epoch(self) -> bool:
+        """Whether executions of this fit are under way."""
+        return self.is_under_way and self._epoch_is_open and is_within(self.call.callbacks)
 
     # ------------------------------------------------------------ details
 
     def _wrap(self) -> None:
         self.inner = self.model.train_function
+        self._functions.append(self.inner)
         self.model.train_function = self
+
+    def _replace_a_broken_off_one(self) -> None:
+        other = self.model.train_function
+        if not isinstance(other, FitAdapter):
+            return
+        if any(call.callbacks is other.call.callbacks for call in calls_around()):
+            raise RuntimeError(
+                f"fit of the model {self.model.name!r} was called within a fit of the same model "
+                "that keras_steps callbacks follow. Fit another model there, or this one after "
+                "the fit."
+            )
+        other.retire()
 
     def _print_line(self, line: str) -> None:
         if self.run.is_chief:
             self._console.print_line(line)
 
     def _skip(self) -> None:
-        for clock, last_step in self.run.limits.items():
-            if clock.step >= last_step:
-                self.run.print_line(f"already at step {clock.step}")
-                break
+        step = max(clock.step for clock, last in self.run.limits.items() if clock.step >= last)
+        self.run.print_line(f"already at step {step}")
         self.run.stop_reason = "reached"
-        self.inner = self.model.train_function
-        self._skipped = skip_all_epochs(self.model, self.params.get("epochs") or 0)
-        self._is_skipped = True
+        skip_all_epochs(self.model, self.call)
 
-    def _is_left_over(self, caller: Any) -> bool:
-        """Whether the fit that this adapter belongs to was broken off outside of it.
+    def _is_called_by_its_fit(self, caller: Any) -> bool:
+        """Whether it is this adapter's fit that calls; if that has been broken off, retire.
 
         An interrupt between two executions ends fit without a word to its callbacks. What
-        calls then is another fit, or `train_on_batch`.
+        calls then is another fit, or `train_on_batch`. Within our fit, another one of the
+        same model may be called, without callbacks of ours.
         """
-        if self._fit_frame is None:
-            self._fit_frame = caller
-            self._console.callbacks = callback_list(caller)
-        return caller is not self._fit_frame
+        around = [call.callbacks for call in calls_around(caller)]
+        if self.call.callbacks not in around:
+            self.retire()
+        return around[:1] == [self.call.callbacks]
 
-    def _interrupted(self, error: BaseException) -> None:
+    def _interrupted(self, error: BaseException, caller: Any) -> None:
         if not is_end_of_data(error):
             self.retire()
+            return
+        if not self.is_under_way or not self._is_called_by_its_fit(caller):
             return
         self.run.executions -= 1
         if backend_of(self.model) in ("tensorflow", "tf_keras") and self.run.batches == 1:
@@ -285,3 +312,6 @@ class _TfKerasFit(FitAdapter):
             return self.inner(iterator)
         with batches_set_to(self.model, batches):
             return self.inner(iterator)
+
+
+_KINDS: dict[str, type[FitAdapter]] = {"jax": _JaxFit, "tf_keras": _TfKerasFit}

@@ -41,6 +41,10 @@ class ScheduleValues:
         self._block_at = -1
         self._block: np.ndarray | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy compiles anew."""
+        return vars(ScheduleValues(self._schedule))
+
     def __call__(self, step: int) -> Any:
         if not self._compiled_once:
             value = self._schedule(step)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from keras_steps.keras_internals import (
     Variables,
     counter_of,
@@ -75,8 +77,13 @@ def set_global_step(model_or_optimizer: Any, step: int) -> None:
     step = integral(step, "set_global_step(step)", least=0)
     optimizer = find_optimizer(model_or_optimizer, None, "set_global_step")
     variable, counts = counter_of(optimizer)
-    if is_purged(variable) or jax_state_in_flight(model_or_optimizer):
+    train_function = getattr(model_or_optimizer, "train_function", None)
+    in_epoch = getattr(train_function, "is_in_epoch", False)
+    if in_epoch or is_purged(variable) or jax_state_in_flight(model_or_optimizer):
         raise ValueError("set_global_step: the counter can't be set in the middle of fit.")
+    most = int(np.iinfo(str(getattr(variable.dtype, "name", variable.dtype))).max) // counts
+    if step > most:
+        raise ValueError(f"set_global_step(step) must be at most {most}; received {step}.")
     Variables().assign(variable, step * counts)
 
 

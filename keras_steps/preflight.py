@@ -25,15 +25,16 @@ def warn(message: str) -> None:
     warnings.warn(message, UserWarning, stacklevel=level)
 
 
-def warnings_for(run: Run, params: Mapping[str, Any]) -> Iterator[str]:
+def warnings_for(run: Run, params: Mapping[str, Any], epoch: int = 0) -> Iterator[str]:
     """The warnings that a run deserves before its first step.
 
     Args:
         run: A run that has begun.
         params: What Keras tells its callbacks of the fit: epochs, steps, verbose.
+        epoch: The fit's initial epoch.
     """
     yield from _intervals_off_the_executions(run)
-    yield from _targets_out_of_reach(run, params)
+    yield from _targets_out_of_reach(run, params, epoch)
     yield from _targets_beyond_a_horizon(run)
 
 
@@ -85,8 +86,8 @@ def _intervals_off_the_executions(run: Run) -> Iterator[str]:
             )
 
 
-def _targets_out_of_reach(run: Run, params: Mapping[str, Any]) -> Iterator[str]:
-    ends = expected_ends(run, params, 0)
+def _targets_out_of_reach(run: Run, params: Mapping[str, Any], epoch: int) -> Iterator[str]:
+    ends = expected_ends(run, params, epoch)
     for clock, last_step in run.limits.items():
         if clock in ends and ends[clock] < last_step:
             yield (

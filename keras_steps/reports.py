@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from keras_steps import clock as clocks
 from keras_steps.foreign_schedules import ScheduleValues
@@ -145,7 +148,12 @@ class Window:
             clock: Whose learning rate it is.
         """
         gained = self._gained(now)
-        means = {n: s.total / s.weight for n, s in gained.items() if s.weight}
+        updates = max(1, step - self._step)
+        means = {
+            name: gain.total / gain.weight
+            for name, gain in gained.items()
+            if gain.weight and _can_tell(gain, now.totals.get(name, gain), updates)
+        }
         others = scalars({name: value for name, value in logs.items() if name not in means})
         report = {n: mean for n, mean in means.items() if n in logs or not logs} | others
         rate = now.learning_rates[clock]
@@ -167,6 +175,20 @@ class Window:
                 since = _NOTHING
             gained[name] = gained.get(name, _NOTHING).plus(total - since)
         return gained
+
+
+def _can_tell(gain: _Sum, total: _Sum, updates: int) -> bool:
+    """Whether a window's gain stands out from the rounding of the running sum it is part of.
+
+    Keras sums up in float32, from an epoch's begin: after one loss of 10⁸, or of infinity,
+    the next ones leave no trace in the sum.
+    """
+    if gain.total == total.total:
+        return True
+    if not math.isfinite(total.total):
+        return False
+    lost = float(np.spacing(np.float32(abs(total.total)))) / 2 * updates
+    return lost < 0.5 * abs(gain.total)
 
 
 def scalars(logs: Mapping[str, Any] | None) -> dict[str, float]:
@@ -200,6 +222,8 @@ def with_extra(
         raise ValueError(f"extra(model) returned {clashes[0]!r}, which is in the report already.")
     found = scalars(added)
     for name in added:
+        if not isinstance(name, str):
+            raise TypeError(f"extra(model) must return names; it returned the key {name!r}.")
         if name not in found:
             raise TypeError(f"extra(model) must return scalars; {name!r} is {added[name]!r}.")
     return {**logs, **found}

@@ -213,7 +213,7 @@ class Run:
         logs = fetched(logs)
         snapshot = self._closed or self._snapshot()
         set_ones = {s.label: s.value for s in self._setters if s.label and s.value is not None}
-        epoch = {} if self.epoch is None else {"epoch": float(self.epoch)}
+        epoch = {} if self.epoch is None else {"epoch": self.epoch}
         firings = []
         for watch in due:
             step = watch.clock.step
@@ -242,6 +242,8 @@ class Run:
     def open_epoch(self) -> None:
         """Go on after the metrics have been reset."""
         self._closed = None
+        for setter in self._setters:  # others may have set the same between epochs
+            setter.value, setter.due_step = None, self.clock_of(setter).step
         self.stopwatch.go_on()
         self._wait()
 

@@ -89,10 +89,14 @@ class Scheduled(StepCallback):
 
     def _value_at(self, step: int) -> float:
         point = self.every.latest_step(step) or 0
-        value = self._values(point)
+        try:
+            value = self._values(point)
+        except Exception as error:
+            error.add_note(f"Raised by the schedule of {type(self).__name__}, at step {point}.")
+            raise
         try:
             number = math.nan if isinstance(value, (bool, str)) else float(value)
-        except (TypeError, ValueError):
+        except (OverflowError, TypeError, ValueError):
             number = math.nan
         if not math.isfinite(number) or number < self.least:
             raise ValueError(
@@ -114,4 +118,6 @@ class Scheduled(StepCallback):
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    return one is other or (isinstance(one, str) and isinstance(other, str) and one == other)
+    if one is other:
+        return True
+    return type(one) is type(other) and not hasattr(one, "assign") and bool(one == other)

@@ -10,6 +10,7 @@ import keras
 
 from keras_steps import fit_adapter
 from keras_steps.global_step import find_optimizer
+from keras_steps.keras_internals import is_within
 from keras_steps.run import Run
 from keras_steps.triggers import Trigger, as_trigger
 
@@ -64,6 +65,7 @@ class StepCallback(keras.callbacks.Callback):
     """Whether it sets something that the next update uses."""
 
     _supports_tf_logs = True  # tf_keras: batch logs may stay tensors
+    _fit: fit_adapter.FitAdapter | None = None
 
     def __init__(
         self,
@@ -75,8 +77,6 @@ class StepCallback(keras.callbacks.Callback):
         name = type(self).__name__
         self.trigger = None if every is None else as_trigger(every, f"{name}(every)")
         self.optimizer = _checked_optimizer(optimizer, self)
-        self._fit: fit_adapter.FitAdapter | None = None
-        self._is_visiting = False
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         """Called when due, after the update that reached or passed a grid point.
@@ -114,28 +114,17 @@ class StepCallback(keras.callbacks.Callback):
 
     # What Keras calls.
 
-    def set_params(self, params: dict[str, Any] | None) -> None:
-        super().set_params(params)
-        self._is_visiting = self._fit is not None  # an evaluate or predict within fit
-        fit_adapter.enroll(self, self._model, params)
-
     def on_train_begin(self, logs: Any = None) -> None:
-        self._is_visiting = False
-        self._fit = fit_adapter.arrive(self, self._model)
+        self._fit = fit_adapter.arrive(self, StepCallback)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if self._fit is not None:
-            self._fit.open_epoch(epoch)
+        if self._fit is None:  # a subclass has overridden on_train_begin
+            self._fit = fit_adapter.arrive(self, StepCallback)
+        self._fit.open_epoch(epoch)
 
     def on_test_begin(self, logs: Any = None) -> None:
-        if self._fit is not None and not self._is_visiting:
+        if self._fit is not None and is_within(self._fit.call.callbacks):
             self._fit.close_epoch()
-
-    def on_test_end(self, logs: Any = None) -> None:
-        self._is_visiting = False
-
-    def on_predict_end(self, logs: Any = None) -> None:
-        self._is_visiting = False
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self._fit is not None:
@@ -145,6 +134,12 @@ class StepCallback(keras.callbacks.Callback):
         if self._fit is not None:
             self._fit.end()
             self._fit = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy belongs to no fit."""
+        return {k: v for k, v in vars(self).items() if k not in ("_fit", "_run", "_set")} | {
+            "_model": None
+        }
 
     # What tf_keras asks of a callback that is none of its own.
 

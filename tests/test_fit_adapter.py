@@ -1,6 +1,9 @@
 """What a run survives, and what it leaves behind."""
 
+import copy
+import gc
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -130,6 +133,129 @@ def test_train_on_batch_after_an_interrupt_is_nobodys_step():
     x, y = arrays(1)
     model.train_on_batch(x, y)
     assert recorder.steps == seen
+
+
+def test_a_skipped_fit_that_is_broken_off_skips_no_other():
+    model = make_model()
+    fit(model, [ks.StopAtStep(12)], epochs=5)
+    for hook in ("on_train_begin", "on_train_end"):
+        with pytest.raises(RuntimeError):
+            fit(model, [ks.StopAtStep(12), _Raises(hook, RuntimeError())], epochs=2)
+        fit(model, [], epochs=3)
+        assert ks.global_step(model) == 42
+        ks.set_global_step(model, 12)
+
+
+@pytest.mark.parametrize("hook", ["on_train_begin", "on_epoch_begin", "on_train_batch_begin"])
+def test_a_fit_broken_off_before_its_first_execution_acts_in_no_other(hook):
+    model = make_model()
+    recorder = Recorder(3)
+    with pytest.raises(RuntimeError):
+        fit(model, [recorder, ks.StopAtStep(12), _Raises(hook, RuntimeError())], epochs=2)
+    fit(model, [], epochs=3)
+    model.train_on_batch(*arrays(1))
+    assert (ks.global_step(model), recorder.steps) == (31, [])
+
+
+@pytest.mark.filterwarnings("ignore:.*ran out of data")
+def test_an_adapter_left_behind_takes_no_count_back():
+    model = make_model()
+    with pytest.raises(RuntimeError):
+        fit(model, [ks.OnStep(10**6, print), _Raises("on_epoch_end", RuntimeError())])
+    ks.set_global_step(model, 1000)
+    fit(model, [], x=_generator(5, fails_at=None))
+    assert ks.global_step(model) in (1005, 1006)  # TensorFlow alone counts one too many
+
+
+class _Wraps(keras.callbacks.Callback):
+    """Puts a function of its own around train_function, at one of Keras's hooks."""
+
+    def __init__(self, hook):
+        super().__init__()
+        self.calls = None
+        setattr(self, hook, self._wrap)
+
+    def _wrap(self, *args, **kwargs):
+        if self.calls is not None:
+            return
+        self.calls, inner = 0, self.model.train_function
+
+        def outer(*args):
+            self.calls += 1
+            return inner(*args)
+
+        self.model.train_function = outer
+
+
+@pytest.mark.parametrize("hook", ["on_train_begin", "on_epoch_begin"])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_neighbour_that_wraps_train_function_too(hook, first):
+    model, recorder, wraps = make_model(), Recorder(2), _Wraps(hook)
+    callbacks = [recorder, ks.StopAtStep(15)]
+    fit(model, [wraps, *callbacks] if first else [*callbacks, wraps], epochs=3)
+    assert ks.global_step(model) == wraps.calls == 15
+    assert recorder.steps == [2, 4, 6, 8, 10, 12, 14]
+    fit(model, [], epochs=1)
+    assert ks.global_step(model) == 25
+
+
+def test_a_subclass_that_forgets_to_call_super_disables_nobody():
+    class Mine(Recorder):
+        def on_train_begin(self, logs=None):
+            pass
+
+    mine, model = Mine(3), make_model()
+    fit(model, [ks.StopAtStep(15), mine], epochs=3)
+    assert (ks.global_step(model), mine.steps) == (15, [3, 6, 9, 12, 15])
+
+
+def test_a_callback_list_without_parameters():
+    model, recorder = make_model(), Recorder(3)
+    callbacks = [recorder, ks.StopAtStep(5)]
+    fit(model, keras.callbacks.CallbackList(callbacks, add_history=True, model=model))
+    assert (ks.global_step(model), recorder.steps) == (5, [3])
+
+
+def test_outside_of_fit_a_callback_says_so():
+    callbacks = keras.callbacks.CallbackList([Recorder(3)], model=make_model())
+    with pytest.raises(RuntimeError, match="Recorder follows Keras's fit"):
+        callbacks.on_train_begin()
+
+
+def test_a_fit_of_the_same_model_within_a_fit_raises():
+    model = make_model()
+    nested = ks.OnStep(6, lambda step, logs: fit(model, [ks.StopAtStep(num_steps=2)]))
+    with pytest.raises(RuntimeError, match="within a fit of the same model"):
+        fit(model, [nested, ks.StopAtStep(16)], epochs=2)
+
+
+def test_the_step_cannot_be_set_in_mid_epoch():
+    model = make_model()
+    sets = ks.OnStep(4, lambda step, logs: ks.set_global_step(model, 100))
+    with pytest.raises(ValueError, match="can't be set in the middle of fit"):
+        fit(model, [sets])
+    ks.set_global_step(model, 100)
+    assert ks.global_step(model) == 100
+
+
+def test_a_callback_is_copied_in_mid_fit_without_its_fit():
+    copies = []
+    recorder = Recorder(3)
+    fit(make_model(), [recorder, ks.OnStep(4, lambda *_: copies.append(copy.deepcopy(recorder)))])
+    assert copies[0].steps == [3]
+    fit(make_model(), [copies[0]])
+    assert copies[0].steps == [3, 3, 6, 9]
+
+
+def test_a_model_whose_fit_was_broken_off_can_be_freed():
+    model = make_model()
+    with pytest.raises(RuntimeError):
+        fit(model, [Recorder(3), _Raises("on_epoch_begin", RuntimeError())])
+    gone = weakref.ref(model)
+    keras.backend.clear_session()
+    del model
+    gc.collect()
+    assert gone() is None
 
 
 # ---------------------------------------------------------------- what notebooks do

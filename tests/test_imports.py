@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "watch": {"clock", "reports"},
     "run": {"clock", "distribution", "keras_internals", "preflight", "reports", "watch"},
     "fit_adapter": {"clock", "keras_internals", "preflight", "reports", "run"},
-    "step_callback": {"fit_adapter", "global_step", "run", "triggers"},
+    "step_callback": {"fit_adapter", "global_step", "keras_internals", "run", "triggers"},
     "reporting": {"preflight", "reports", "run", "step_callback", "triggers"},
     "timelines": set(),
     "tensorboard_writer": set(),

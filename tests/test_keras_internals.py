@@ -272,34 +272,95 @@ def test_has_keras_train_step(make, expected):
     assert internals.has_keras_train_step(make()) is expected
 
 
+class Skips(keras.callbacks.Callback):
+    """Skips all epochs of a fit, and notes what happens all the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.events = []
+
+    def on_train_begin(self, logs=None):
+        internals.skip_all_epochs(self.model, next(internals.calls_around()))
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.events.append("epoch")
+
+    def on_test_begin(self, logs=None):
+        self.events.append("validation")
+
+    def on_train_end(self, logs=None):
+        self.events.append("end")
+
+
 def test_a_fit_whose_epochs_are_all_skipped_makes_none_and_the_next_one_is_normal():
     model = make_model()
     model.build((None, 4))
     before = state_of(model)
-    events = []
-
-    class Skip(keras.callbacks.Callback):
-        def on_train_begin(self, logs=None):
-            self.kept = internals.skip_all_epochs(model, 3)
-
-        def on_epoch_begin(self, epoch, logs=None):
-            events.append("epoch")
-
-        def on_test_begin(self, logs=None):
-            events.append("validation")
-
-        def on_train_end(self, logs=None):
-            internals.restore_epochs(model, self.kept)
-            events.append("end")
-
-    history = fit(model, [Skip()], epochs=3, validation_data=arrays(2))
-    assert events == ["end"]
+    skips = Skips()
+    history = fit(model, [skips], epochs=3, validation_data=arrays(2))
+    assert skips.events == ["end"]
     assert history.history == {}
     np.testing.assert_equal(state_of(model), before)
 
     history = fit(model, [], epochs=3)
     assert history.epoch == [0, 1, 2]
     assert global_step(model) == 30
+
+
+def test_epochs_to_be_skipped_in_a_fit_that_is_broken_off_before_are_not_skipped_in_the_next():
+    def interrupt():
+        raise KeyboardInterrupt
+
+    model = make_model()
+    model.build((None, 4))
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, [Skips(), AtTrainBegin(interrupt)], epochs=3)
+    assert fit(model, [], epochs=2).epoch == [0, 1]
+    assert fit(model, [], epochs=4, initial_epoch=2).epoch == [2, 3]
+    assert global_step(model) == 40
+
+
+def test_calls_around_tells_which_fit_is_under_way():
+    model = make_model()
+    found = []
+
+    class Look(keras.callbacks.Callback):
+        def look(self):
+            calls = list(internals.calls_around())
+            assert all(isinstance(c.callbacks, keras.callbacks.CallbackList) for c in calls)
+            found.append([(call.name, call.epochs, call.initial_epoch) for call in calls])
+            return calls[0].callbacks
+
+        def on_train_begin(self, logs=None):
+            self.mine = self.look()
+            assert internals.is_within(self.mine)
+
+        def on_epoch_end(self, epoch, logs=None):
+            assert self.look() is self.mine
+
+    fit(model, [Look()], batches=2, epochs=3, initial_epoch=2)
+    assert found == [[("fit", 3, 2)], [("fit", 3, 2)]]
+    assert list(internals.calls_around()) == []
+    assert not internals.is_within(None)
+
+
+def test_calls_around_names_an_evaluation_within_fit_before_the_fit():
+    model = make_model()
+    found = []
+
+    class Names(keras.callbacks.Callback):
+        def on_test_begin(self, logs=None):
+            calls = list(internals.calls_around())
+            found.extend(call.name for call in calls)
+            assert internals.is_within(calls[0].callbacks)
+            assert not internals.is_within(calls[1].callbacks)
+
+    class Evaluates(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.evaluate(*arrays(1), verbose=0, callbacks=[Names()])
+
+    fit(model, [Evaluates()], batches=2)
+    assert found == ["evaluate", "fit"]
 
 
 def _no_batch(model, prepare):
@@ -316,17 +377,16 @@ def test_without_results_an_epoch_without_a_batch_can_end():
     model = make_model()
     history = _no_batch(model, lambda: internals.without_results(model))
     assert history.history == {}
-    internals.with_results(model)
     assert global_step(model) == 0
     assert set(fit(model, []).history) == {"loss", "mae"}
 
 
 @pytest.mark.skipif(FLAVOUR != "tensorflow", reason="the others build metrics before a batch")
-def test_with_results_keras_refuses_an_epoch_without_a_batch():
+def test_otherwise_keras_refuses_an_epoch_without_a_batch():
     """If this fails, `without_results` has become superfluous."""
     model = make_model()
     with pytest.raises(ValueError, match="not yet been built"):
-        _no_batch(model, lambda: internals.with_results(model))
+        _no_batch(model, lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -638,14 +698,13 @@ def test_jax_state_in_flight_is_there_in_fit_until_the_model_has_been_synced():
 
 
 @pytest.mark.parametrize(("verbose", "has_bar"), [(0, False), (1, True), (2, True)])
-def test_callback_list_and_progress_bar_of_a_fit(verbose, has_bar, capsys):
+def test_progress_bar_of_a_fit(verbose, has_bar, capsys):
     model = make_model()
     found = []
 
     def look(inner, *args):
-        callbacks = internals.callback_list(sys._getframe(2))  # over Around's lambda
-        assert isinstance(callbacks, keras.callbacks.CallbackList)
-        found.append(internals.progress_bar(callbacks))
+        call = next(internals.calls_around())
+        found.append(internals.progress_bar(call.callbacks))
         return inner(*args)
 
     fit(model, [Around(model, look)], batches=2, verbose=verbose)

@@ -127,3 +127,11 @@ def test_a_custom_train_steps_own_logs():
 )
 def test_scalars(logs, found):
     assert reports.scalars(logs) == found
+
+
+def test_after_an_outlier_a_window_that_cannot_be_told_is_keras_own_mean():
+    model, data = _losses_1_2_3(10)
+    data["x"][:BATCH] = 1e9
+    recorder = Recorder(5)
+    fit(model, [recorder], **data)
+    assert [logs["loss"] for logs in recorder.logs] == pytest.approx([2e8, 1e8])

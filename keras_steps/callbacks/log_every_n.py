@@ -155,6 +155,8 @@ def _checked_names(metrics: Iterable[str] | None) -> tuple[str, ...] | None:
             f"LogEveryN(metrics) must be a list of names; received the string {metrics!r}. "
             f"Write metrics=[{metrics!r}]."
         )
+    if not isinstance(metrics, Iterable):
+        raise TypeError(f"LogEveryN(metrics) must be a list of names; received {metrics!r}.")
     names = tuple(metrics)
     if not all(isinstance(name, str) for name in names):
         raise TypeError(f"LogEveryN(metrics) must be a list of names; received {list(names)!r}.")

@@ -7,19 +7,17 @@ and 3.15, tf_keras 2.21.
 
 from keras_steps.keras_internals.console import (
     Console,
-    callback_list,
     progress_bar,
 )
+from keras_steps.keras_internals.fit_call import FitCall, calls_around, is_within
 from keras_steps.keras_internals.fitting import (
     batches_set_to,
     cannot_run,
     has_keras_train_step,
     is_end_of_data,
     reads_attributes_each_step,
-    restore_epochs,
     skip_all_epochs,
     steps_per_execution,
-    with_results,
     without_results,
 )
 from keras_steps.keras_internals.flavour import (
@@ -47,13 +45,15 @@ from keras_steps.keras_internals.variables import (
 )
 
 __all__ = [
+    "calls_around",
+    "is_within",
     "Console",
+    "FitCall",
     "CoordinatedVariables",
     "JaxState",
     "Variables",
     "backend_of",
     "batches_set_to",
-    "callback_list",
     "cannot_run",
     "core_optimizer",
     "counter_of",
@@ -69,10 +69,8 @@ __all__ = [
     "progress_bar",
     "read_number",
     "reads_attributes_each_step",
-    "restore_epochs",
     "skip_all_epochs",
     "steps_per_execution",
     "variables_of",
-    "with_results",
     "without_results",
 ]

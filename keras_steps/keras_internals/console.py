@@ -9,11 +9,6 @@ from typing import Any
 from keras_steps.keras_internals.flavour import backend_of
 
 
-def callback_list(fit_frame: Any) -> Any:
-    """The CallbackList of the fit whose frame this is; its callbacks have no way to it."""
-    return fit_frame.f_locals.get("callbacks")
-
-
 def progress_bar(callbacks: Any) -> Any:
     """The ProgbarLogger in a CallbackList, if there is one."""
     return getattr(callbacks, "_progbar", None)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from keras_steps.keras_internals.fit_call import FitCall, is_within
 from keras_steps.keras_internals.flavour import backend_of
 from keras_steps.keras_internals.optimizers import core_optimizer, is_loss_scaled
 from keras_steps.keras_internals.variables import read_number
@@ -36,37 +37,52 @@ def has_keras_train_step(model: Any) -> bool:
     return owner.__module__.partition(".")[0] in ("keras", "tf_keras")
 
 
-def skip_all_epochs(model: Any, epochs: int) -> Any:
+def skip_all_epochs(model: Any, call: FitCall) -> None:
     """Let a fit that is at its train begin make no step, epoch or validation.
 
-    `stop_training` set before the first batch lets one execution run. Returns what
-    `restore_epochs` needs after the fit, or the next one would be skipped too.
+    `stop_training` set before the first batch lets one execution run. What is set here
+    undoes itself when it is read, and speaks for this fit only: another callback may
+    break the fit off before.
     """
-    if backend_of(model) == "tf_keras":
-        model._maybe_load_initial_counters_from_ckpt = lambda steps, epoch: (epochs, 0)
-        return None
-    before = model._initial_epoch
-    model._initial_epoch = epochs
-    return before
+    if backend_of(model) != "tf_keras":
+        model._initial_epoch = _InitialEpochOnce(model, call)
+        return
+    theirs = model._maybe_load_initial_counters_from_ckpt
 
-
-def restore_epochs(model: Any, before: Any) -> None:
-    """Undo `skip_all_epochs`."""
-    if backend_of(model) == "tf_keras":
+    def once(steps: Any, epoch: int) -> tuple[int, int]:
         del model._maybe_load_initial_counters_from_ckpt
-    else:
-        model._initial_epoch = before
+        return (call.epochs, 0) if is_within(call.callbacks) else theirs(steps, epoch)
+
+    model._maybe_load_initial_counters_from_ckpt = once
+
+
+class _InitialEpochOnce(int):
+    """What Keras 3 reads in `self._initial_epoch or initial_epoch`, once."""
+
+    def __new__(cls, model: Any, call: FitCall) -> _InitialEpochOnce:
+        self = super().__new__(cls, call.epochs)
+        self.model, self.callbacks, self.before = model, call.callbacks, model._initial_epoch
+        return self
+
+    model: Any
+    callbacks: Any
+    before: Any
+
+    def __bool__(self) -> bool:
+        self.model._initial_epoch = self.before
+        return int(self) > 0 and is_within(self.callbacks)
 
 
 def without_results(model: Any) -> None:
     """Let an epoch without a batch end: Keras 3 asks for metrics that no batch has built."""
-    if backend_of(model) != "tf_keras":
-        model.get_metrics_result = dict
+    if backend_of(model) == "tf_keras":
+        return
 
+    def once() -> dict[str, Any]:
+        del model.get_metrics_result
+        return {}
 
-def with_results(model: Any) -> None:
-    """Undo `without_results`."""
-    vars(model).pop("get_metrics_result", None)
+    model.get_metrics_result = once
 
 
 def reads_attributes_each_step(model: Any) -> bool:

@@ -13,6 +13,7 @@ from flavours import (
     keras,
     keras_to_numpy,
     loss_scaled,
+    make_model,
     mirrored_scope,
     no_scope,
 )
@@ -605,3 +606,14 @@ def test_the_value_is_assigned_only_when_it_changes(assigned):
     assigned.clear()
     fit(falling(), [ks.StepScheduledLR(lambda step: 0.25 if 3 <= step < 6 else 1.0)], **ones(9))
     assert assigned == [1.0, 0.25, 1.0]
+
+
+def test_what_others_set_between_epochs_does_not_last():
+    class Lowers(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.optimizer.learning_rate = 0.001
+
+    recorder = Recorder(5)
+    schedule = ks.schedules.join([0.1, 0.2], [15])
+    fit(make_model(sgd()), [ks.StepScheduledLR(schedule), recorder, Lowers()], epochs=2)
+    assert [round(logs["learning_rate"], 6) for logs in recorder.logs] == [0.1, 0.1, 0.1, 0.2]

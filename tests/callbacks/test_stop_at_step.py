@@ -144,3 +144,15 @@ def test_validation_of_the_epoch_that_is_cut_short_runs():
     assert recorder.evaluations[0][0] == 7
     assert recorder.logs[0]["val_loss"] == history.history["val_loss"][0]
     assert len(history.history["val_loss"]) == 1
+
+
+@not_on_torch
+@pytest.mark.skipif(IS_TF_KERAS, reason="tf_keras refuses spe > 1 with data of unknown size")
+@pytest.mark.filterwarnings("ignore:.*ran out of data")
+@pytest.mark.parametrize(("batches", "spe", "last_step"), [(6, 3, 7), (5, 4, 6), (9, 4, 10)])
+def test_data_that_end_shortly_before_the_target(batches, spe, last_step):
+    x, y = arrays(batches)
+    pairs = ((x[n * BATCH :][:BATCH], y[n * BATCH :][:BATCH]) for n in range(batches))
+    model = make_model(steps_per_execution=spe)
+    fit(model, [ks.StopAtStep(last_step)], x=pairs)
+    assert ks.global_step(model) == batches

@@ -1,0 +1,41 @@
+"""Which fit is under way, seen from the frames of the stack: callbacks have no way to it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+_CALLS = ("fit", "evaluate", "predict")
+
+
+class FitCall:
+    """A call of fit, evaluate or predict: Keras's, or a model's own that has a CallbackList.
+
+    Its local variables `callbacks`, `epochs` and `initial_epoch` are looked at; Keras 3 and
+    tf_keras have them under these names.
+    """
+
+    def __init__(self, frame: Any) -> None:
+        local = frame.f_locals
+        self.name: str = frame.f_code.co_name
+        self.callbacks: Any = local.get("callbacks")
+        self.epochs: int = local.get("epochs") or 0
+        self.initial_epoch: int = local.get("initial_epoch") or 0
+
+
+def calls_around(frame: Any = None) -> Iterator[FitCall]:
+    """The calls of fit, evaluate and predict around a frame (default: here), nearest first."""
+    frame = frame or sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name in _CALLS:
+            call = FitCall(frame)
+            if hasattr(call.callbacks, "on_train_begin") and hasattr(call.callbacks, "callbacks"):
+                yield call
+        frame = frame.f_back
+
+
+def is_within(callbacks: Any, frame: Any = None) -> bool:
+    """Whether the nearest call is the one with this CallbackList."""
+    nearest = next(calls_around(frame or sys._getframe(1)), None)
+    return nearest is not None and nearest.callbacks is callbacks
