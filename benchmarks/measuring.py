@@ -98,14 +98,18 @@ class Stamped:
         self._times.append(time.perf_counter())
         return self._step(*args)
 
-    def milliseconds(self, block: int = 8, skip: int = 40) -> float:
-        """The median, over blocks of batches, of ms per batch since this was asked last.
+    def milliseconds(self, block: int = 8) -> float:
+        """The median, over blocks of batches, of ms per batch since this was asked last."""
+        return median(b - a for a, b in pairwise(self.times()[::block])) / block * 1e3
 
-        What fit does at its beginning and end is in none, nor are the first batches: JAX
-        takes some thirty that it has not computed yet before it lets fit wait.
+    def times(self, skip: int = 40) -> list[float]:
+        """The times of the calls since this was asked last, without the first ones.
+
+        What fit does at its beginning and end lies outside of them. JAX takes some thirty
+        batches that it has not computed yet before it lets fit wait.
         """
-        times, self._times = self._times[skip::block], []
-        return median(b - a for a, b in pairwise(times)) / block * 1e3
+        times, self._times = self._times[skip:], []
+        return times
 
 
 def quiet_logger() -> logging.Logger:

@@ -54,6 +54,11 @@ def reporting_stack() -> list[Any]:
     ]
 
 
+def scheduling_stack() -> list[Any]:
+    """A callback that sets the learning rate before each update."""
+    return [StepScheduledLR(schedules.cosine(1e-3, 10**6))]
+
+
 def looking_stack() -> list[Any]:
     """The same and one that may look at the weights, which JAX has to hand out first."""
     return [*reporting_stack(), OnStep(10, lambda step, logs: None)]
@@ -94,6 +99,7 @@ def overlap(model: Any, host: int) -> bool:
         "bare": fit(list),
         "bare, again": fit(list),
         "our 4, nothing due": fit(idle_stack),
+        "ours, a schedule each step": fit(scheduling_stack),
         "ours, reports every 10": fit(reporting_stack),
         "ours, looks at the model every 10": fit(looking_stack),
         "an empty on_train_batch_end": fit(lambda: [EmptyHooks()]),

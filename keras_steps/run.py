@@ -213,7 +213,7 @@ class Run:
         logs = fetched(logs)
         snapshot = self._closed or self._snapshot()
         set_ones = {s.label: s.value for s in self._setters if s.label and s.value is not None}
-        epoch = {} if self.epoch is None else {"epoch": self.epoch}
+        epoch = {} if self.epoch is None else {"epoch": float(self.epoch)}
         firings = []
         for watch in due:
             step = watch.clock.step

@@ -364,7 +364,7 @@ NO_FORMAT = r"is no format string over names and numbers: .*Write it as in '\{lo
         ({"start": None}, TypeError, r"\(start\) must be an integer; received None"),
         ({"metrics": "loss"}, TypeError, r"received the string 'loss'. Write metrics=\['loss'\]"),
         ({"metrics": [3]}, TypeError, r"\(metrics\) must be a list of names; received \[3\]"),
-        ({"metrics": 3}, TypeError, "not iterable"),
+        ({"metrics": 3}, TypeError, r"^LogEveryN\(metrics\) must be a list of names; received 3"),
         ({"logger": print}, TypeError, r"\(logger\) must be a logging.Logger; received <built-in"),
         ({"logger": "root"}, TypeError, r"\(logger\) must be a logging.Logger; received 'root'"),
         ({"extra": {"a": 1}}, TypeError, r"\(extra\) must be a function .* received \{'a': 1\}"),
