@@ -75,6 +75,7 @@ def test_only_keras_internals_touches_what_keras_keeps_private(path):
         "_learning_rate",
         "_progbar",
         "_flat_metrics",
+        "_flush_futures",
         "_steps_per_execution",
         "_maybe_load_initial_counters_from_ckpt",
     }
