@@ -254,10 +254,11 @@ class FitAdapter:
         calls then is another fit, or `train_on_batch`. Within our fit, another one of the
         same model may be called, without callbacks of ours.
         """
-        around = [call.callbacks for call in calls_around(caller)]
-        if self.call.callbacks not in around:
+        if is_within(self.call.callbacks, caller):
+            return True
+        if all(call.callbacks is not self.call.callbacks for call in calls_around(caller)):
             self.retire()
-        return around[:1] == [self.call.callbacks]
+        return False
 
     def _interrupted(self, error: BaseException, caller: Any) -> None:
         if not is_end_of_data(error):
@@ -308,9 +309,10 @@ class _TfKerasFit(FitAdapter):
     """tf_keras reads how many batches an execution has from a variable."""
 
     def _execute(self, iterator: Any, batches: int) -> Any:
-        if batches >= steps_per_execution(self.model):  # Keras may have cut it by itself
+        if batches >= self.run.batches:
             return self.inner(iterator)
-        with batches_set_to(self.model, batches):
+        usual = steps_per_execution(self.model)  # less where Keras has cut it by itself
+        with batches_set_to(self.model, min(batches, usual)):
             return self.inner(iterator)
 
 

@@ -815,3 +815,19 @@ def test_state_of_covers_every_weight():
     """Guards the comparisons above."""
     assert len(state_of(make_model())) >= 4 + len(variables_of(make_model().optimizer))
     assert keras_to_numpy(make_model().weights[0]).shape == (4, 3)
+
+
+def test_assigning_ever_new_values_keeps_nothing_of_them():
+    """TensorFlow caches a tensor for each Python number; a long schedule has a million."""
+    variable = make_model().optimizer.learning_rate
+    variables = internals.Variables()
+
+    def assign(count, offset):
+        for n in range(count):
+            variables.assign(variable, offset + n / 1e4)
+
+    assign(500, 0.0)
+    before = sys.getallocatedblocks()
+    assign(5000, 1.0)
+    assert sys.getallocatedblocks() - before < 2500
+    assert internals.read_number(variable) == pytest.approx(1.4999)

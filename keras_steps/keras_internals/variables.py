@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import keras
+import numpy as np
 
 from keras_steps.keras_internals.flavour import backend_of
 
@@ -42,15 +42,19 @@ class Variables:
         return read_number(variable)
 
     def assign(self, variable: Any, value: float) -> None:
-        """Set a scalar. TensorFlow's bare operation costs a quarter of Keras 3's `assign`."""
+        """Set a scalar. TensorFlow's bare operation costs a quarter of Keras 3's `assign`.
+
+        TensorFlow keeps a tensor for good of each Python number that it is given, and none
+        of a NumPy one.
+        """
+        number = np.asarray(value, str(getattr(variable.dtype, "name", variable.dtype)))
         held = getattr(variable, "_value", variable)
         if type(held).__name__ == "ResourceVariable":
             import tensorflow as tf
 
-            new = tf.constant(value, dtype=held.dtype)
-            tf.raw_ops.AssignVariableOp(resource=held.handle, value=new)
+            tf.raw_ops.AssignVariableOp(resource=held.handle, value=tf.constant(number))
         else:
-            variable.assign(value)
+            variable.assign(number)
 
     def require(self, variable: Any, asked_by: str) -> None:
         """Raise if the training step would not see what is assigned to `variable`."""
@@ -140,7 +144,7 @@ def _placed_like(array: Any, value: float) -> Any:
     """`value` as an array of the same type, on the same devices."""
     import jax
 
-    new = keras.ops.convert_to_tensor(value, dtype=array.dtype)
+    new = jax.numpy.asarray(np.asarray(value, array.dtype))
     return new if len(array.sharding.device_set) == 1 else jax.device_put(new, array.sharding)
 
 
