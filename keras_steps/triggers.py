@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 _JUST_BELOW_ONE = 1 - 1e-12  # 100 * 1.1 is 110.00000000000001 in floats, and means 110
 
 
-class Trigger:
+class Trigger(ABC):
     """The base of all triggers: a grid of steps, an interval of seconds, or both.
 
     A trigger answers from plain numbers and remembers nothing, so that a run which
@@ -28,13 +29,13 @@ class Trigger:
     [1, 10, 100, 200]
     """
 
+    @abstractmethod
     def next_step(self, step: int) -> int | None:
         """The smallest grid point after `step`, or None if there is none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def latest_step(self, step: int) -> int | None:
         """The largest grid point up to and including `step`, or None."""
-        raise NotImplementedError
 
     def next_time(self, seconds: float) -> float | None:
         """When to fire next after having fired at `seconds`, or None for never."""
