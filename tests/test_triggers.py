@@ -305,12 +305,13 @@ def test_as_trigger_leaves_a_trigger_alone():
     assert repr(as_trigger(5, "f(x)", 1)) == "EverySteps(5, start=1)"
 
 
-def test_the_base_class_has_no_grid():
-    with pytest.raises(NotImplementedError):
-        Trigger().next_step(0)
-    with pytest.raises(NotImplementedError):
-        Trigger().latest_step(0)
-    assert Trigger().next_time(0.0) is None
+def test_a_trigger_without_its_two_answers_cannot_be_made():
+    class Half(Trigger):
+        def next_step(self, step):
+            return None
+
+    with pytest.raises(TypeError, match="abstract.* latest_step"):
+        Half()
 
 
 def test_a_users_own_trigger_joins_the_others():
