@@ -13,6 +13,7 @@ from keras_steps.callbacks.step_tensorboard import StepTensorBoard
 from keras_steps.callbacks.stop_at_step import StopAtStep
 from keras_steps.global_step import global_step, set_global_step
 from keras_steps.step_callback import StepCallback
+from keras_steps.stop_reason import stop_reason
 from keras_steps.triggers import AtSteps, EverySecs, EverySteps, GeometricSteps, Trigger
 
 __version__ = "0.1.0"
@@ -38,4 +39,5 @@ __all__ = [
     "global_step",
     "schedules",
     "set_global_step",
+    "stop_reason",
 ]

@@ -92,6 +92,9 @@ class FitAdapter:
         self._console = Console(self.model)
         self._console.callbacks = self.call.callbacks
         self.run.print_line = self._print_line
+        self.run.evaluations.are_known = self.call.validates is not None
+        if self.call.validates is not False:
+            self.run.evaluations.prefixes.append("val_")
         self.run.begin()
         self.is_under_way = True
         for message in preflight.warnings_for(self.run, self.params, self.call.initial_epoch):
@@ -169,6 +172,7 @@ class FitAdapter:
         if self.run.executions == 0:  # other callbacks may have restored the counter
             self.run.start()
             self.run.expected_ends = preflight.expected_ends(self.run, self.params, epoch)
+        self.run.set_out()
         self._epoch_is_open, self._epoch_has_ended = True, False
         self._epoch_began_at = self.run.executions
         self.run.epoch = epoch
@@ -244,7 +248,7 @@ class FitAdapter:
     def _skip(self) -> None:
         step = max(clock.step for clock, last in self.run.limits.items() if clock.step >= last)
         self.run.print_line(f"already at step {step}")
-        self.run.stop_reason = "reached"
+        self.run.stop("reached")
         skip_all_epochs(self.model, self.call)
 
     def _is_called_by_its_fit(self, caller: Any) -> bool:

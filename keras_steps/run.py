@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from keras_steps import clock as clocks
 from keras_steps import preflight
+from keras_steps.agenda import Agenda, Firing
 from keras_steps.clock import NEVER, Clock
 from keras_steps.distribution import is_chief
+from keras_steps.evaluations import Evaluations
 from keras_steps.keras_internals import Variables, counter_of, fetched
 from keras_steps.reports import Readings, Snapshot, Stopwatch
-from keras_steps.watch import Firing, Watch
+from keras_steps.stop_reason import note_stop_reason
+from keras_steps.watch import Watch
 
 if TYPE_CHECKING:
     from keras_steps.scheduled import Scheduled
@@ -49,8 +52,9 @@ class Run:
         self.expected_ends: dict[Clock, int] = {}
         self.begun_at: dict[Clock, int] = {}
         self.epoch: int | None = None
-        self.evaluation_prefixes = ["val_"]
+        self.evaluations = Evaluations()
         self.stop_reason: str | None = None
+        self.is_backed_up = False
         self.is_chief = is_chief(model)
         self.print_line: Callable[[str], None] = print
         self.stopwatch = Stopwatch()
@@ -59,9 +63,8 @@ class Run:
         self._watches: list[Watch] = []
         self._readings = Readings(model, variables, self.stopwatch)
         self._closed: Snapshot | None = None
-        self._pending: list[Firing] = []
-        self._evaluations: dict[str, float] = {}
-        self._evaluated_after = -1
+        self._agenda = Agenda(self.callbacks)
+        self._has_set_out = False
         self._look_at = 1
         self._set_at = 1
 
@@ -69,6 +72,7 @@ class Run:
 
     def begin(self) -> None:
         """Find each callback's clock, and let each refuse what it can't do."""
+        note_stop_reason(self.model, None)
         for callback in self.callbacks:
             optimizer = callback.optimizer_of(self.model)
             key = id(counter_of(optimizer)[0])
@@ -100,6 +104,17 @@ class Run:
         for setter in self._setters:
             setter.due_step = self.clock_of(setter).step
         self._wait()
+
+    def set_out(self) -> None:
+        """Once it is certain from which step the run goes on, before its first update."""
+        if self._has_set_out:
+            return
+        self._has_set_out = True
+        for callback in self.callbacks:
+            callback.before_first_update(self)
+        first = [w for w in self._watches if w.callback.at_start and w.clock.step == 0]
+        self._agenda.add(Firing(watch.callback, 0, {}) for watch in first)
+        self._fire()
 
     def clock_of(self, callback: StepCallback) -> Clock:
         """The clock that `callback` follows: one clock an optimizer."""
@@ -142,19 +157,35 @@ class Run:
         """
         if self.executions < self._look_at and not self._is_late():
             return
-        firings = self._collect(logs)
+        self._agenda.add(self._collect(logs))
         if self.is_over:
             self.stop("reached")
-        if epoch_ends or self.stop_reason:
-            self._pending += firings
-        else:
-            self._fire(firings)
+        if not epoch_ends and not self.stop_reason:
+            self._fire()
         self._wait()
 
     def stop(self, reason: str) -> None:
-        """End the run after this execution."""
-        self.stop_reason = self.stop_reason or reason
+        """End the run after this execution; after a NaN, nothing else fires."""
+        if self.stop_reason is None or reason == "nan":
+            self.stop_reason = reason
+            note_stop_reason(self.model, reason)
+        if reason == "nan":
+            self._agenda.clear()
         self.model.stop_training = True
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run ends, or goes on only when it is started anew with a larger target."""
+        if self.stop_reason in ("time", "signal"):
+            return not self.is_backed_up
+        return self.stop_reason != "nan"
+
+    def request(self, callback: StepCallback) -> None:
+        """Let a callback fire at this step, though its trigger does not say so."""
+        for watch in self._watches:
+            if watch.callback is callback and callback not in self._agenda:
+                watch.clock.look(self.executions)
+                self._agenda.add(self._firings([watch], {}, clocks.now()))
 
     def _set(self) -> None:
         done = self.executions - 1
@@ -226,16 +257,12 @@ class Run:
     def _snapshot(self) -> Snapshot:
         return self._readings.snapshot({clock: clock.optimizer for clock in self.clocks})
 
-    def _fire(self, firings: list[Firing]) -> None:
-        if not firings:
+    def _fire(self) -> None:
+        if not self._agenda:
             return
-        uses_model = any(firing.callback.uses_model for firing in firings)
+        uses_model = self._agenda.uses_model
         with self.stopwatch.paused(), self.variables.published() if uses_model else nullcontext():
-            for callback, step, logs in firings:
-                callback.on_step(step, logs | self._evaluations_now())
-
-    def _evaluations_now(self) -> dict[str, float]:
-        return self._evaluations if self._evaluated_after == self.executions else {}
+            self._agenda.fire(self.evaluations.after(self.executions))
 
     # ------------------------------------------------------------ epochs and the end
 
@@ -251,7 +278,7 @@ class Run:
         """Keep what the metrics hold before an evaluation or the next epoch resets them."""
         for clock in self.clocks:
             clock.look(self.executions)
-        self._pending += self._collect({})
+        self._agenda.add(self._collect({}))
         self.stopwatch.pause()
         if self._watches:
             now = self._snapshot()
@@ -261,10 +288,11 @@ class Run:
 
     def evaluated(self, results: Mapping[str, float]) -> None:
         """Hand the results of an evaluation at this step to every callback."""
-        self._evaluations = {**results, **self._evaluations_now()}
-        self._evaluated_after = self.executions
+        step = max(clock.step for clock in self.clocks)
+        new = self.evaluations.add(self.executions, step, results)
         for callback in self.callbacks:
-            callback.on_evaluation(self.clock_of(callback).step, dict(results))
+            if new and self.stop_reason != "nan":
+                callback.on_evaluation(self.clock_of(callback).step, dict(new))
 
     def settle(self, logs: Mapping[str, float]) -> None:
         """Fire what waited for the step's evaluation.
@@ -272,17 +300,15 @@ class Run:
         Args:
             logs: Keras's logs of the epoch, for metrics that are no means.
         """
-        pending, self._pending = self._pending, []
-        self._fire([Firing(f.callback, f.step, f.logs | _missing(logs, f.logs)) for f in pending])
+        self._agenda.complete(logs)
+        self._fire()
 
     def end(self, logs: Mapping[str, float]) -> None:
         """Fire for the last step what fires at the end, and let the callbacks finish."""
         self.settle(logs)
-        last = [w for w in self._watches if w.callback.at_end and w.clock.step > w.fired_at]
-        self._fire(self._firings(last, logs, clocks.now()))
+        if self.is_done:
+            last = [w for w in self._watches if w.callback.at_end and w.clock.step > w.fired_at]
+            self._agenda.add(self._firings(last, logs, clocks.now()))
+            self._fire()
         for callback in self.callbacks:
             callback.end(self)
-
-
-def _missing(logs: Mapping[str, float], report: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in logs.items() if name not in report}

@@ -56,7 +56,9 @@ class StepCallback(keras.callbacks.Callback):
     """
 
     order: ClassVar[Order] = Order.REPORT
-    at_end: ClassVar[bool] = False
+    at_start: bool = False
+    """Whether a fresh run fires at step 0 too, before its first update."""
+    at_end: bool = False
     """Whether the last step of a run that is done fires too, if it did not by itself."""
     uses_model: bool = True
     """Whether `on_step` looks at the model, which on JAX has to be given its values first."""
@@ -101,6 +103,9 @@ class StepCallback(keras.callbacks.Callback):
     def begin(self, run: Run) -> None:
         """Called once all callbacks of a run are there, before its first step."""
 
+    def before_first_update(self, run: Run) -> None:
+        """Called when it is certain from which step the run goes on, before it does."""
+
     def end(self, run: Run) -> None:
         """Called after the last firing of a run that ended without an error."""
 
@@ -137,7 +142,7 @@ class StepCallback(keras.callbacks.Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy belongs to no fit."""
-        return {k: v for k, v in vars(self).items() if k not in ("_fit", "_run", "_set")} | {
+        return {k: v for k, v in vars(self).items() if k not in _OF_A_FIT} | {
             "_model": None
         }
 
@@ -151,6 +156,9 @@ class StepCallback(keras.callbacks.Callback):
 
     def _implements_predict_batch_hooks(self) -> bool:
         return False
+
+
+_OF_A_FIT = ("_fit", "_run", "_set", "_prepared")
 
 
 def _checked_optimizer(optimizer: Any, callback: StepCallback) -> Any:

@@ -39,7 +39,7 @@ class TensorBoardWriter:
         self._prefixes = prefixes
         self._runs: dict[str, _EventFile] = {}
         self._run("train")
-        for prefix in prefixes:  # curves that a killed session took further than `begin`
+        for prefix in ("val_", *prefixes):  # curves that a killed session took further than `begin`
             if _event_files(directory / run_of(prefix)):
                 self._run(run_of(prefix))
 

@@ -1,8 +1,8 @@
-"""One callback in a run: what it waits for, its window, and what it fires with."""
+"""One callback in a run: what it waits for, and its window."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from keras_steps.clock import Clock
 from keras_steps.reports import Window
@@ -38,10 +38,3 @@ class Watch:
     def is_late(self, time: float) -> bool:
         return self.due_time is not None and time >= self.due_time
 
-
-class Firing(NamedTuple):
-    """A callback that is due, with its logs as of the step at which it was."""
-
-    callback: StepCallback
-    step: int
-    logs: dict[str, float]

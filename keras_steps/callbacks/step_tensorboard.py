@@ -77,7 +77,7 @@ class StepTensorBoard(Reporting):
         place = place_for(self.place, goes_on=step > 0, is_taken=holds_curves)
         if place != self.place and not step:
             run.print_line(f"{self.place} holds an earlier run: this one writes to {place}")
-        return TensorBoardWriter(place, step, run.evaluation_prefixes)
+        return TensorBoardWriter(place, step, run.evaluations.prefixes)
 
     def write_histograms(self, step: int) -> None:
         """Write the distribution of each weight of the model."""

@@ -12,8 +12,8 @@ _CALLS = ("fit", "evaluate", "predict")
 class FitCall:
     """A call of fit, evaluate or predict: Keras's, or a model's own that has a CallbackList.
 
-    Its local variables `callbacks`, `epochs` and `initial_epoch` are looked at; Keras 3 and
-    tf_keras have them under these names.
+    Its local variables `callbacks`, `epochs`, `initial_epoch` and `validation_data` are looked
+    at; Keras 3 and tf_keras have them under these names.
     """
 
     def __init__(self, frame: Any) -> None:
@@ -22,6 +22,10 @@ class FitCall:
         self.callbacks: Any = local.get("callbacks")
         self.epochs: int = local.get("epochs") or 0
         self.initial_epoch: int = local.get("initial_epoch") or 0
+        self.validates: bool | None = None
+        """Whether fit validates at the ends of epochs; None: it does not tell."""
+        if "validation_data" in local:
+            self.validates = local["validation_data"] is not None
 
 
 def calls_around(frame: Any = None) -> Iterator[FitCall]:

@@ -162,7 +162,7 @@ def test_other_prefixes_have_runs_of_their_own(tmp_path):
     class Evaluates(ks.StepCallback):
         def begin(self, run):
             self.run = run
-            run.evaluation_prefixes += ["test_", "train_"]
+            run.evaluations.prefixes += ["test_", "train_"]
 
         def on_step(self, step, logs):
             self.run.evaluated({"test_loss": 1.0, "train_loss": 2.0})
