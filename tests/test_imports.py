@@ -41,6 +41,7 @@ MAY_IMPORT = {
     "fit_adapter": {"clock", "keras_internals", "preflight", "reports", "run"},
     "step_callback": {"fit_adapter", "global_step", "keras_internals", "run", "triggers"},
     "reporting": {"preflight", "reports", "run", "step_callback", "triggers"},
+    "evaluation_data": {"keras_internals"},
     "timelines": set(),
     "tensorboard_writer": set(),
     "table_writer": set(),

@@ -9,6 +9,7 @@ from keras_steps.keras_internals.console import (
     Console,
     progress_bar,
 )
+from keras_steps.keras_internals.evaluation import Evaluator, takes_prepared_data
 from keras_steps.keras_internals.fit_call import FitCall, calls_around, is_within
 from keras_steps.keras_internals.fitting import (
     batches_set_to,
@@ -23,6 +24,7 @@ from keras_steps.keras_internals.fitting import (
 from keras_steps.keras_internals.flavour import (
     backend_of,
 )
+from keras_steps.keras_internals.kept_state import random_states_kept, training_kept
 from keras_steps.keras_internals.metrics import (
     mean_metrics,
 )
@@ -50,6 +52,7 @@ __all__ = [
     "Console",
     "FitCall",
     "CoordinatedVariables",
+    "Evaluator",
     "JaxState",
     "Variables",
     "backend_of",
@@ -67,10 +70,13 @@ __all__ = [
     "learning_rate_source",
     "mean_metrics",
     "progress_bar",
+    "random_states_kept",
     "read_number",
     "reads_attributes_each_step",
     "skip_all_epochs",
     "steps_per_execution",
+    "takes_prepared_data",
+    "training_kept",
     "variables_of",
     "without_results",
 ]

@@ -1,0 +1,130 @@
+"""EvaluateEveryN: evaluations in mid-epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from keras_steps.evaluation_data import EvaluationData, PreparedData
+from keras_steps.keras_internals import random_states_kept, training_kept
+from keras_steps.reports import scalars
+from keras_steps.run import Run
+from keras_steps.step_callback import Order, StepCallback
+from keras_steps.triggers import Trigger, integral
+
+_ENDINGS = ("_", "-", "/", ".")
+
+
+class EvaluateEveryN(StepCallback):
+    """Evaluates the model every n steps, and leaves no trace in its training.
+
+    The results go to every callback's `on_evaluation` and into reports, under the names that
+    Keras gives them with a prefix before. Training goes on as if nothing had been: metrics,
+    History, weights, random states. Its seconds don't count in `steps_per_second`.
+
+    Data are prepared once a fit, and each evaluation starts from their beginning. Only a
+    generator can't start again: with `steps` each evaluation takes the next ones of it.
+
+    Args:
+        data: What `model.evaluate` takes: a tuple of arrays (x, y) or (x, y, sample_weight),
+            cut into batches of 32 as evaluate cuts them; or, for batches of another size, a
+            tf.data.Dataset, PyDataset, torch DataLoader or generator. A dict from prefixes to
+            such data evaluates on each of them: `{"val_": …, "test_": …}`.
+        every: Steps between two evaluations, or a trigger.
+        steps: Batches to evaluate on each time. Default: all.
+        prefix: Stands before the names of the results. Not used if `data` is a dict. Fit's own
+            `validation_data` has `val_`: beside it choose another.
+        at_start: Whether to evaluate the untrained model too, in a run that begins at step 0.
+        at_end: Whether to evaluate at the last step too, if it was not due by itself.
+        optimizer: As in StepCallback.
+
+    Raises:
+        TypeError: If an argument is of the wrong kind.
+        ValueError: If `every` or `steps` is less than 1, or a prefix does not end as one does.
+            At train begin, or at an evaluation if it can't be known before: if the data are
+            empty, used up, fewer than `steps`, or without an end and without `steps`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> x, y = np.zeros((64, 4)), np.zeros((64, 1))
+    >>> callbacks = [EvaluateEveryN((x, y), every=500, prefix="test_")]
+    """
+
+    order = Order.EVALUATE
+
+    def __init__(
+        self,
+        data: Any,
+        every: int | Trigger = 1000,
+        *,
+        steps: int | None = None,
+        prefix: str = "val_",
+        at_start: bool = False,
+        at_end: bool = True,
+        optimizer: str | Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(every, optimizer=optimizer)
+        if steps is not None:
+            steps = integral(steps, "EvaluateEveryN(steps)", least=1)
+        self.at_start = _flag(at_start, "at_start")
+        self.at_end = _flag(at_end, "at_end")
+        self.data = _by_prefix(data, prefix, steps)
+        self._prepared: dict[str, PreparedData] = {}
+
+    def begin(self, run: Run) -> None:
+        self._run = run
+        run.evaluations.prefixes.extend(self.data)
+        self._prepared = {}
+        if not run.is_over:
+            self._prepare(run.model)
+
+    def on_step(self, step: int, logs: dict[str, float]) -> None:
+        if not self._prepared:  # another callback has restored the model after train begin
+            self._prepare(self.model)
+        results: dict[str, float] = {}
+        with training_kept(self.model):
+            for prefix, data in self._prepared.items():
+                found = scalars(data.evaluate())
+                results |= {prefix + name: value for name, value in found.items()}
+        self._run.evaluated(results)
+
+    def end(self, run: Run) -> None:
+        self._prepared = {}
+
+    def _prepare(self, model: Any) -> None:
+        with random_states_kept():
+            self._prepared = {p: data.prepare(model) for p, data in self.data.items()}
+
+
+def _by_prefix(data: Any, prefix: str, steps: int | None) -> dict[str, EvaluationData]:
+    if not isinstance(data, Mapping):
+        _check_prefix(prefix, "EvaluateEveryN(prefix)")
+        return {prefix: EvaluationData(data, steps, "EvaluateEveryN(data)")}
+    if not data:
+        raise ValueError(
+            "EvaluateEveryN(data) received an empty dict. It maps prefixes to data, as in "
+            '{"val_": (x, y)}; inputs that are a dict themselves go into a tuple, (x, y).'
+        )
+    for key in data:
+        _check_prefix(key, "EvaluateEveryN(data): a key")
+    return {
+        key: EvaluationData(each, steps, f"EvaluateEveryN(data[{key!r}])")
+        for key, each in data.items()
+    }
+
+
+def _check_prefix(prefix: Any, name: str) -> None:
+    if not isinstance(prefix, str):
+        raise TypeError(f"{name} must be a string such as 'test_'; received {prefix!r}.")
+    if not prefix.strip("".join(_ENDINGS)) or not prefix.endswith(_ENDINGS):
+        raise ValueError(
+            f"{name} stands before the names of results and must end so that both can be told "
+            f"apart, as 'test_' or 'test/' does; received {prefix!r}."
+        )
+
+
+def _flag(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"EvaluateEveryN({name}) must be True or False; received {value!r}.")
+    return value
