@@ -170,7 +170,7 @@ class FitAdapter:
         if self.model.train_function is not self:  # someone has had it made anew
             self._wrap()
         if self.run.executions == 0:  # other callbacks may have restored the counter
-            self.run.start()
+            self.run.start_again()
             self.run.expected_ends = preflight.expected_ends(self.run, self.params, epoch)
         self.run.set_out()
         self._epoch_is_open, self._epoch_has_ended = True, False

@@ -167,6 +167,22 @@ class Window:
                 report["examples_per_second"] = examples / passed
         return report
 
+    def get_state(self, seconds: float) -> dict[str, Any]:
+        """What it holds, in plain values."""
+        return {
+            "step": self._step,
+            "seconds": seconds - self._seconds,
+            "start": {name: list(sum_) for name, sum_ in self._start.items()},
+            "kept": {name: list(sum_) for name, sum_ in self._kept.items()},
+        }
+
+    def set_state(self, state: Mapping[str, Any], seconds: float) -> None:
+        """Take up what `get_state` gave."""
+        self._step = state["step"]
+        self._seconds = seconds - state["seconds"]
+        self._start = {name: _Sum(*sum_) for name, sum_ in state["start"].items()}
+        self._kept = {name: _Sum(*sum_) for name, sum_ in state["kept"].items()}
+
     def _gained(self, now: Snapshot) -> dict[str, _Sum]:
         gained = dict(self._kept)
         for name, total in now.totals.items():

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from keras_steps import clock as clocks
-from keras_steps import preflight
+from keras_steps import preflight, run_state
 from keras_steps.agenda import Agenda, Firing
 from keras_steps.clock import NEVER, Clock
 from keras_steps.distribution import is_chief
@@ -92,18 +92,60 @@ class Run:
         for clock in self.clocks:
             clock.start()
         self.begun_at = {clock: clock.step for clock in self.clocks}
-        self.limits = {}
-        for callback in self.callbacks:
-            clock = self.clock_of(callback)
-            last_step = callback.last_step_from(clock.step)
-            if last_step is not None:
-                self.limits[clock] = min(last_step, self.limits.get(clock, last_step))
+        self._find_limits()
         seconds, time = self.stopwatch.seconds(), clocks.now()
         for watch in self._watches:
             watch.start(seconds, time)
         for setter in self._setters:
             setter.due_step = self.clock_of(setter).step
         self._wait()
+
+    def start_again(self) -> None:
+        """The same, if something has set a counter since."""
+        known = [clock.count for clock in self.clocks]
+        for clock in self.clocks:
+            clock.start()
+        if [clock.count for clock in self.clocks] != known:
+            self.start()
+
+    def get_state(self) -> dict[str, run_state.State]:
+        """What the callbacks must know to go on from this step."""
+        seconds = self.stopwatch.seconds()
+        return run_state.state_of(self.callbacks, self._watches, seconds)
+
+    def set_state(self, states: Mapping[str, run_state.State]) -> None:
+        """Take up what `get_state` gave, at the same step."""
+        seconds = self.stopwatch.seconds()
+        run_state.give_back(states, self.callbacks, self._watches, seconds)
+        self._find_limits()
+        self._wait()
+
+    def rewind(self, states: Mapping[str, run_state.State]) -> None:
+        """Go on from an earlier step, whose values the model has been given back.
+
+        Args:
+            states: What `get_state` gave at that step, in this epoch.
+        """
+        self._agenda.clear()
+        for clock in self.clocks:
+            before = clock.step
+            clock.read(self.executions)
+            if clock in self.expected_ends:
+                self.expected_ends[clock] += clock.step - before
+        self.set_state(states)
+        for setter in self._setters:
+            setter.value, setter.due_step = None, self.clock_of(setter).step
+        for callback in self.callbacks:
+            callback.rewound(self)
+        self._wait()
+
+    def _find_limits(self) -> None:
+        self.limits = {}
+        for callback in self.callbacks:
+            clock = self.clock_of(callback)
+            last_step = callback.last_step_from(self.begun_at[clock])
+            if last_step is not None:
+                self.limits[clock] = min(last_step, self.limits.get(clock, last_step))
 
     def set_out(self) -> None:
         """Once it is certain from which step the run goes on, before its first update."""

@@ -106,6 +106,9 @@ class StepCallback(keras.callbacks.Callback):
     def before_first_update(self, run: Run) -> None:
         """Called when it is certain from which step the run goes on, before it does."""
 
+    def rewound(self, run: Run) -> None:
+        """Called when a rollback has taken the run back to an earlier step; see `set_state`."""
+
     def end(self, run: Run) -> None:
         """Called after the last firing of a run that ended without an error."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keras_steps.clock import Clock
 from keras_steps.reports import Window
@@ -38,3 +38,12 @@ class Watch:
     def is_late(self, time: float) -> bool:
         return self.due_time is not None and time >= self.due_time
 
+    def get_state(self, seconds: float) -> dict[str, Any]:
+        """When it fired last, and what its window holds."""
+        return {"fired_at": self.fired_at, "window": self.window.get_state(seconds)}
+
+    def set_state(self, state: dict[str, Any], seconds: float) -> None:
+        """Take up what `get_state` gave, at the step that the clock shows now."""
+        self.fired_at = state["fired_at"]
+        self.due_step = self.trigger.next_step(self.clock.step)
+        self.window.set_state(state["window"], seconds)
