@@ -9,6 +9,7 @@ from keras_steps.keras_internals.console import (
     Console,
     progress_bar,
 )
+from keras_steps.keras_internals.directions import direction_of
 from keras_steps.keras_internals.evaluation import Evaluator, takes_prepared_data
 from keras_steps.keras_internals.fit_call import FitCall, calls_around, is_within
 from keras_steps.keras_internals.fitting import (
@@ -71,6 +72,7 @@ __all__ = [
     "mean_metrics",
     "progress_bar",
     "random_states_kept",
+    "direction_of",
     "read_number",
     "reads_attributes_each_step",
     "skip_all_epochs",
