@@ -22,7 +22,7 @@ import math
 import numbers
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, Literal
@@ -319,7 +319,8 @@ class _Join(_Schedule):
 
 def _items(name: str, value: Any) -> enumerate[Any]:
     if not isinstance(value, Sequence):
-        raise TypeError(f"{name} must be a list; received {value!r}. Put it in brackets.")
+        advice = "Use list(...)." if isinstance(value, Iterable) else "Put it in brackets."
+        raise TypeError(f"{name} must be a list; received {value!r}. {advice}")
     return enumerate(value)
 
 

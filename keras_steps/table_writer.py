@@ -19,6 +19,15 @@ def is_taken(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
+def take(path: Path) -> None:
+    """Make an empty file that is this run's own.
+
+    Raises:
+        FileExistsError: If there is one already.
+    """
+    path.open("x").close()
+
+
 class TableWriter:
     """One row a step, in a file that is complete after each write.
 

@@ -17,9 +17,20 @@ _BUCKETS = 30
 _numbers = itertools.count()
 
 
-def holds_curves(directory: Path) -> bool:
-    """Whether an earlier run has written its curves to this log directory."""
+def is_taken(directory: Path) -> bool:
+    """Whether an earlier run has written its curves to this log directory, or can't ever."""
+    if directory.exists() and not directory.is_dir():
+        return True
     return any(_event_files(directory / run) for run in ("train", "validation"))
+
+
+def take(directory: Path) -> None:
+    """Make a log directory this run's own.
+
+    Raises:
+        FileExistsError: If another run has done so.
+    """
+    (directory / "train").mkdir(parents=True)
 
 
 class TensorBoardWriter:

@@ -9,19 +9,36 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def place_for(path: Path, *, goes_on: bool, is_taken: Callable[[Path], bool]) -> Path:
+def place_for(
+    path: Path,
+    *,
+    goes_on: bool,
+    is_taken: Callable[[Path], bool],
+    take: Callable[[Path], None],
+    tell: Callable[[str], None],
+) -> Path:
     """The directory or file that a run writes to when it was told `path`.
 
-    A fresh run gets the next sibling after all that hold something: `logs`, then `logs_2`,
-    `logs_3`. A run that goes on gets the newest one that holds something.
+    A fresh run takes the next sibling after all that hold something: `logs`, then `logs_2`,
+    `logs_3`. Of several that begin at the same moment each gets one of its own. A run that goes
+    on gets the newest one that holds something.
 
     Args:
         path: What the user named.
         goes_on: Whether the run goes on from a step above 0.
         is_taken: Whether a place holds what an earlier run wrote.
+        take: Makes something at a place that only one process can make, or raises
+            FileExistsError.
+        tell: Told in a line where the run writes, if that is not `path`.
     """
     newest = max((n for n, place in _siblings(path) if is_taken(place)), default=0)
-    return _sibling(path, max(newest, 1) if goes_on else newest + 1)
+    number = max(newest, 1) if goes_on else _take_after(newest, path, take)
+    place = _sibling(path, number)
+    if number > 1 and goes_on:
+        tell(f"{path} is not the newest of its runs: this one goes on in {place}")
+    elif number > 1:
+        tell(f"{path} holds an earlier run: this one writes to {place}")
+    return place
 
 
 def local_path(path: str | os.PathLike[str], name: str) -> Path:
@@ -49,6 +66,17 @@ def require_writable(directory: Path, asked_by: str) -> None:
     except OSError as error:
         message = f"{asked_by}: cannot write to the directory {directory}: {error.strerror}"
         raise type(error)(error.errno, message) from error
+
+
+def _take_after(number: int, path: Path, take: Callable[[Path], None]) -> int:
+    """Take the first sibling past `number` that nobody else has taken meanwhile."""
+    while True:
+        number += 1
+        try:
+            take(_sibling(path, number))
+        except FileExistsError:
+            continue
+        return number
 
 
 def _siblings(path: Path) -> list[tuple[int, Path]]:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-_JUST_BELOW_ONE = 1 - 1e-12  # 100 * 1.1 is 110.00000000000001 in floats, and means 110
+_BEYOND_COUNTERS = 2**63
+"""No counter of steps gets there."""
 
 
 class Trigger(ABC):
@@ -109,9 +110,10 @@ class AtSteps(Trigger):
     def __init__(self, *steps: int) -> None:
         if not steps:
             raise ValueError("AtSteps() received no step; pass at least one, as in AtSteps(1, 10).")
-        if len(steps) == 1 and isinstance(steps[0], Iterable):
+        only: Any = steps[0]
+        if len(steps) == 1 and isinstance(only, Iterable) and not isinstance(only, (str, bytes)):
             raise TypeError(
-                f"AtSteps takes its steps as separate arguments; received {steps[0]!r}. "
+                f"AtSteps takes its steps as separate arguments; received {only!r}. "
                 "Unpack it: AtSteps(*steps)."
             )
         self.steps = tuple(sorted({integral(step, "AtSteps", least=1) for step in steps}))
@@ -130,7 +132,7 @@ class GeometricSteps(Trigger):
     """Due at steps that grow by a factor: often at first, then ever more rarely.
 
     The grid is first, first × factor, first × factor², …, each rounded up and at
-    least one more than the one before.
+    least one more than the one before, as far as a counter can go.
 
     Args:
         first: The first step, at least 1.
@@ -153,8 +155,8 @@ class GeometricSteps(Trigger):
         if self.factor <= 1:
             raise ValueError(f"GeometricSteps(factor) must be above 1; received {factor!r}.")
 
-    def next_step(self, step: int) -> int:
-        return next(point for point in self._points() if point > step)
+    def next_step(self, step: int) -> int | None:
+        return next((point for point in self._points() if point > step), None)
 
     def latest_step(self, step: int) -> int | None:
         latest = None
@@ -167,10 +169,10 @@ class GeometricSteps(Trigger):
     def _points(self) -> Iterable[int]:
         exact: float = self.first
         point = self.first
-        while True:
+        while point < _BEYOND_COUNTERS:
             yield point
-            exact *= self.factor
-            point = max(math.ceil(exact * _JUST_BELOW_ONE), point + 1)
+            exact = min(exact * self.factor, _BEYOND_COUNTERS)
+            point = max(_rounded_up(exact), point + 1)
 
     def __repr__(self) -> str:
         return f"GeometricSteps({self.first}, {self.factor:g})"
@@ -257,6 +259,12 @@ def _number(value: Any, name: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{name} must be finite; received {value!r}.")
     return float(value)
+
+
+def _rounded_up(value: float) -> int:
+    """The next integer; 100 * 1.1, which is 110.00000000000001 in floats, means 110."""
+    nearest = round(value)
+    return nearest if math.isclose(value, nearest, rel_tol=1e-12) else math.ceil(value)
 
 
 def _known(values: Iterable[Any]) -> list[Any]:

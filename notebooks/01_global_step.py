@@ -25,7 +25,7 @@ import tempfile
 from pathlib import Path
 
 import keras
-import matplotlib.pyplot as plt  # with it, the notebook shows figures
+import matplotlib.pyplot as plt
 from sklearn.datasets import load_digits
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -200,7 +200,7 @@ global_step(model)
 # ```
 #
 # In a notebook, `%load_ext tensorboard` and then `%tensorboard --logdir logs` show the same page.
-# It draws training and validation into one chart. This is another run of the same model:
+# It draws training and validation into one chart. This is a run of the demo:
 #
 # ![TensorBoard's page: train and validation loss in one chart](../docs/images/tensorboard.png)
 #

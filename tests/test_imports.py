@@ -49,6 +49,7 @@ MAY_IMPORT = {
     "tensorboard_writer": set(),
     "table_writer": set(),
     "history_points": set(),
+    "curve_figure": set(),
     "scheduled": {"foreign_schedules", "keras_internals", "run", "step_callback", "triggers"},
     "testing": {"clock", "step_callback", "triggers"},
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_steps.reporting import Reporting
 from keras_steps.run import Run
-from keras_steps.table_writer import TableWriter, is_taken
+from keras_steps.table_writer import TableWriter, is_taken, take
 from keras_steps.timelines import local_path, place_for, require_writable
 from keras_steps.triggers import Trigger
 
@@ -62,7 +62,7 @@ class StepCSVLogger(Reporting):
             require_writable(self.place.parent, "StepCSVLogger")
 
     def open_writer(self, run: Run, step: int) -> TableWriter:
-        place = place_for(self.place, goes_on=step > 0, is_taken=is_taken)
-        if place != self.place and not step:
-            run.print_line(f"{self.place} holds an earlier run: this one writes to {place}")
+        place = place_for(
+            self.place, goes_on=step > 0, is_taken=is_taken, take=take, tell=run.print_line
+        )
         return TableWriter(place, step)

@@ -74,24 +74,23 @@ class StepHistory(Reporting):
     def plot(self, name: str = "loss") -> Any:
         """A matplotlib figure: training and validation over the step, learning rate below.
 
+        A notebook shows it where it is the last value of a cell; `savefig` keeps it in a file.
+
         Args:
             name: The metric to draw, with those that end in `_` and this name.
-        """
-        from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(8, 5), layout="constrained")
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-        for curve in (n for n in self.scalars if n == name or n.endswith(f"_{name}")):
-            upper.plot(*self._curve(curve), marker=".", markersize=4, label=curve)
-        if upper.lines:
-            upper.legend()
-        upper.set_ylabel(name)
-        lower.plot(*self._curve("learning_rate"))
-        lower.set_ylabel("learning rate")
-        lower.set_xlabel("global step")
-        for panel in (upper, lower):
-            panel.grid(alpha=0.25)
-        return figure
+        Raises:
+            ValueError: If there are reports, but none has such a name.
+        """
+        from keras_steps.curve_figure import draw
+
+        names = [n for n in self.scalars if n == name or n.endswith(f"_{name}")]
+        if self.scalars and not names:
+            raise ValueError(
+                f"StepHistory.plot(name): there is no {name!r} in the reports. There is: "
+                f"{', '.join(self.scalars)}."
+            )
+        return draw(name, {n: self._curve(n) for n in names}, self._curve("learning_rate"))
 
     def get_state(self) -> dict[str, Any]:
         return self._points.state()

@@ -1,6 +1,7 @@
 """What TensorBoard's page shows of StepTensorBoard's files, in a real browser.
 
-A run is killed at step 90 after a save at step 60, and goes on from there to step 120.
+The files are the demo's own: a session of 60 steps, one that is killed past step 100 before it
+has saved its model, and one that goes on from step 60 to 120.
 With KEEP_SCREENSHOT=FILE.png in the environment the page's picture is kept.
 """
 
@@ -10,16 +11,15 @@ import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
-from flavours import keras
-
-import keras_steps as ks
 
 pytestmark = pytest.mark.browser
 
+DEMO = Path(__file__).parents[2] / "demo/digits.py"
 PATIENCE = 60  # seconds for the page to show what it should
-LIMIT = 300  # seconds after which a server is ended, whatever happens
+LIMIT = 300  # seconds after which a process is ended, whatever happens
 FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run
     --disable-background-networking --disable-component-update --disable-sync
     --force-device-scale-factor=1 --window-size=1000,790"""
@@ -44,34 +44,41 @@ CARDS = """
 """
 
 
-def images():
-    """Digits as 30 training batches of 49, and 327 more for validation."""
-    sklearn_datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn is missing")
-    x, y = sklearn_datasets.load_digits(return_X_y=True)
-    x = (x / 16).astype("float32")
-    return (x[:1470], y[:1470]), (x[1470:], y[1470:])
+def demo(folder, steps):
+    """The command of the demo, and the environment in which it says at once what it does."""
+    command = [sys.executable, str(DEMO), "--steps", str(steps), "--output", str(folder)]
+    environment = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": str(DEMO.parents[1])}
+    return command, {**os.environ, **environment}
 
 
 @pytest.fixture(scope="module")
 def log_dir(tmp_path_factory):
+    """The logs of three sessions of the demo, of which the second is killed past step 100."""
+    pytest.importorskip("sklearn", reason="scikit-learn is missing")
     folder = tmp_path_factory.mktemp("page")
-    (x, y), validation = images()
-    keras.utils.set_random_seed(0)
-    layers = [keras.layers.Dense(32, "relu"), keras.layers.Dense(10, "softmax")]
-    model = keras.Sequential([keras.layers.Input((64,)), *layers])
-    model.compile(keras.optimizers.Adam(0.005), "sparse_categorical_crossentropy")
-
-    def fit(model, epochs):
-        board = ks.StepTensorBoard(folder / "logs", every=10)
-        data = {"batch_size": 49, "validation_data": validation}
-        model.fit(x, y, epochs=epochs, verbose=0, callbacks=[board], **data)
-        return ks.global_step(model)
-
-    assert fit(model, epochs=2) == 60
-    model.save(folder / "at_60.keras")
-    assert fit(model, epochs=1) == 90
-    assert fit(keras.models.load_model(folder / "at_60.keras"), epochs=2) == 120
+    end_session(folder, steps=60)
+    kill_session(folder, after="step 101/")
+    end_session(folder, steps=60)
     return folder / "logs"
+
+
+def end_session(folder, steps):
+    command, environment = demo(folder, steps)
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=LIMIT)
+    assert ran.returncode == 0, ran.stderr
+
+
+def kill_session(folder, after):
+    """Begin a long session, and kill it at the line that begins like this."""
+    command, environment = demo(folder, steps=10**6)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as session:
+        limit = threading.Timer(LIMIT, session.kill)
+        limit.start()
+        try:
+            assert any(line.startswith(after) for line in session.stdout)
+        finally:
+            limit.cancel()
+            session.kill()
 
 
 @pytest.fixture(scope="module", params=["false", "true"], ids=["python", "data_server"])
@@ -147,7 +154,7 @@ def test_a_resumed_run_is_one_rising_curve_for_the_page(browser, url):
     """What the killed run wrote past step 60 is not served: one value a step."""
     train, validation = steps_at_the_end(browser, url)
     assert train == [10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120]
-    assert validation == [30, 60, 90, 120]
+    assert validation == [47, 60, 107, 120]  # an epoch has 47 steps
 
 
 def test_training_and_validation_share_a_chart_and_its_axis(browser, url):

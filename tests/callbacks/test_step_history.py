@@ -1,6 +1,7 @@
 """StepHistory: what it keeps, and how little of it."""
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,3 +124,48 @@ def test_plot():
     assert lower.get_xlabel() == "global step"
     assert [line.get_label() for line in history.plot("mae").axes[0].lines] == ["mae", "val_mae"]
     ks.StepHistory().plot()
+
+
+def test_plot_of_a_name_that_is_not_there():
+    history = ks.StepHistory(5)
+    fit(make_model(), [history])
+    with pytest.raises(ValueError, match="there is no 'los' in the reports. There is: loss, mae"):
+        history.plot("los")
+
+
+def test_plot_of_names_with_odd_characters(tmp_path):
+    history = ks.StepHistory()
+    history.set_state({"steps": [1], "scalars": {"$x^": [1.0], "val_$x^": [2.0]}})
+    history.plot("$x^").savefig(tmp_path / "plot.png")  # "$x^" would be half a formula
+
+
+def test_a_plot_is_a_picture_of_its_own():
+    history = ks.StepHistory(5)
+    fit(make_model(), [history])
+    assert history.plot()._repr_png_().startswith(b"\x89PNG\r\n")
+
+
+NOTEBOOK = """
+import keras_steps as ks
+history = ks.StepHistory()
+history.set_state({"steps": [1, 2], "scalars": {"loss": [2.0, 1.0]}})
+history.plot()
+"""
+
+
+def test_a_notebook_without_pyplot_shows_the_plot(tmp_path):
+    """Matplotlib shows no plain Figure there before pyplot has made one."""
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is missing")
+    pytest.importorskip("ipykernel", reason="ipykernel is missing")
+    nbformat = pytest.importorskip("nbformat.v4")
+    from traitlets.config import Config
+
+    notebook = nbformat.new_notebook(cells=[nbformat.new_code_cell(NOTEBOOK)])
+    pipes = {"transport": "ipc", "ip": str(tmp_path / "kernel")}
+    path = {"metadata": {"path": str(Path(ks.__file__).parents[1])}}
+    client = nbclient.NotebookClient(
+        notebook, config=Config(KernelManager=pipes), timeout=90, resources=path
+    )
+    client.execute()
+    shown = [o for o in notebook.cells[0].outputs if o.output_type == "execute_result"]
+    assert [sorted(output.data) for output in shown] == [["image/png", "text/plain"]]
