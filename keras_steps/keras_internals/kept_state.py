@@ -41,7 +41,7 @@ def training_kept(model: Any) -> Iterator[None]:
     """
     values = [(variable, _copies(variable)) for variable in _disturbed(model)]
     arrays = _arrays_on_jax(model)
-    modes = [(module, module.training) for module in _torch_modules(model)]
+    modes = {name: module.training for name, module in _torch_modules(model)}
     history = vars(model).get("history", _ABSENT)
     with random_states_kept():
         try:
@@ -53,9 +53,9 @@ def training_kept(model: Any) -> Iterator[None]:
             for variable, copies in values:
                 for part, copy in zip(_parts(variable), copies, strict=True):
                     part.assign(copy)
-            for module, training in modes:
-                if module.training != training:
-                    module.training = training
+            for name, module in _torch_modules(model):  # Keras makes some of them anew
+                if module.training != modes.get(name, modes[""]):
+                    module.training = not module.training
             if history is not _ABSENT:
                 model.history = history
 
@@ -99,8 +99,9 @@ def _copy(value: Any) -> Any:
     return np.array(value)
 
 
-def _torch_modules(model: Any) -> list[Any]:
-    return list(model.modules()) if backend_of(model) == "torch" else []
+def _torch_modules(model: Any) -> list[tuple[str, Any]]:
+    """The modules by their names; the model's own is empty."""
+    return list(model.named_modules()) if backend_of(model) == "torch" else []
 
 
 def _arrays_on_jax(model: Any) -> list[tuple[Any, Any]]:
