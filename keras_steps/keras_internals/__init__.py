@@ -29,6 +29,12 @@ from keras_steps.keras_internals.kept_state import random_states_kept, training_
 from keras_steps.keras_internals.metrics import (
     mean_metrics,
 )
+from keras_steps.keras_internals.model_state import (
+    assigned,
+    copied,
+    first_non_finite,
+    state_variables,
+)
 from keras_steps.keras_internals.optimizers import (
     core_optimizer,
     counter_of,
@@ -36,6 +42,7 @@ from keras_steps.keras_internals.optimizers import (
     is_optimizer,
     learning_rate_source,
 )
+from keras_steps.keras_internals.saving import PreparedSave, can_save, prepare_save
 from keras_steps.keras_internals.variables import (
     CoordinatedVariables,
     JaxState,
@@ -55,13 +62,19 @@ __all__ = [
     "CoordinatedVariables",
     "Evaluator",
     "JaxState",
+    "PreparedSave",
     "Variables",
+    "assigned",
     "backend_of",
     "batches_set_to",
+    "can_save",
     "cannot_run",
+    "copied",
     "core_optimizer",
     "counter_of",
+    "direction_of",
     "fetched",
+    "first_non_finite",
     "has_keras_train_step",
     "is_end_of_data",
     "is_loss_scaled",
@@ -70,12 +83,13 @@ __all__ = [
     "jax_state_in_flight",
     "learning_rate_source",
     "mean_metrics",
+    "prepare_save",
     "progress_bar",
     "random_states_kept",
-    "direction_of",
     "read_number",
     "reads_attributes_each_step",
     "skip_all_epochs",
+    "state_variables",
     "steps_per_execution",
     "takes_prepared_data",
     "training_kept",
