@@ -55,6 +55,7 @@ class Run:
         self.evaluations = Evaluations()
         self.stop_reason: str | None = None
         self.is_backed_up = False
+        self.is_ending = False
         self.is_chief = is_chief(model)
         self.print_line: Callable[[str], None] = print
         self.stopwatch = Stopwatch()
@@ -382,6 +383,7 @@ class Run:
 
     def end(self, logs: Mapping[str, float]) -> None:
         """Fire for the last step what fires at the end, and let the callbacks finish."""
+        self.is_ending = True
         self.settle(logs)
         if self.is_done:
             last = [w for w in self._watches if w.callback.at_end and w.clock.step > w.fired_at]
