@@ -10,7 +10,7 @@ from keras_steps.keras_internals.console import (
     progress_bar,
 )
 from keras_steps.keras_internals.directions import direction_of
-from keras_steps.keras_internals.evaluation import Evaluator, takes_prepared_data
+from keras_steps.keras_internals.evaluation import Evaluator
 from keras_steps.keras_internals.fit_call import FitCall, calls_around, is_within
 from keras_steps.keras_internals.fitting import (
     batches_set_to,
@@ -42,6 +42,7 @@ from keras_steps.keras_internals.optimizers import (
     is_optimizer,
     learning_rate_source,
 )
+from keras_steps.keras_internals.prepared_data import takes_prepared_data
 from keras_steps.keras_internals.saving import PreparedSave, can_save, prepare_save
 from keras_steps.keras_internals.variables import (
     CoordinatedVariables,
