@@ -19,7 +19,11 @@ _FLUSH_SECS = 10.0
 
 
 class Writer(Protocol):
-    """What reports are handed to."""
+    """What reports are handed to.
+
+    One that also has `drop_past(step)` is told by it when a rollback has taken the run back to
+    an earlier step: what it was given past that step does not count, and other values follow.
+    """
 
     def write(self, step: int, scalars: dict[str, float]) -> Any:
         """Take a report: at one step several times, each time with other names."""
@@ -53,6 +57,8 @@ class Reporting(StepCallback, ABC):
 
     place: Path | None = None
     """The file or directory that was asked for, if it writes to one."""
+
+    _written: set[str]
 
     def __init__(
         self,
@@ -100,6 +106,20 @@ class Reporting(StepCallback, ABC):
     def on_evaluation(self, step: int, logs: dict[str, float]) -> None:
         self._write(step, logs)
 
+    def rewound(self, run: Run) -> None:
+        """Take back what was written past the step that the run has gone back to."""
+        drop_past = getattr(self._writer, "drop_past", None)
+        step = run.clock_of(self).step
+        if drop_past is not None:
+            with self._named(f"called back to step {step}"):
+                drop_past(step)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"written_at": self._written_at, "written": sorted(self._written)}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        self._written_at, self._written = state["written_at"], set(state["written"])
+
     def end(self, run: Run) -> None:
         self.close_writer()
         self._run = None
@@ -130,7 +150,7 @@ class Reporting(StepCallback, ABC):
     def _begin(self, run: Run | None) -> None:
         self._run = run
         self._written_at = -1
-        self._written: set[str] = set()
+        self._written = set()
         self._has_warned = False
         self._flushed_at = 0.0 if run is None else run.stopwatch.seconds()
 

@@ -78,6 +78,11 @@ class TableWriter:
     def close(self) -> None:
         pass
 
+    def drop_past(self, step: int) -> None:
+        """Drop the rows past a step that the run has gone back to."""
+        self._last, self._last_at = {"step": -1}, 0
+        self._replace(row for row in self._read() if row["step"] <= step)
+
     def _go_on(self, begin: int) -> None:
         text = self._path.read_bytes().decode(errors="replace")
         header = self._format.columns(text)
@@ -87,7 +92,7 @@ class TableWriter:
                 f"{header[0]!r}, not 'step'. Give another path."
             )
         self._columns = header or ["step"]
-        self._replace(row for row in self._read() if row["step"] <= begin)
+        self.drop_past(begin)
 
     def _read(self) -> Iterator[Row]:
         with self._path.open(encoding="utf-8", errors="replace", newline="") as file:

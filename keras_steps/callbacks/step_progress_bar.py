@@ -74,6 +74,9 @@ class StepProgressBar(StepCallback):
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         self._draw(step, logs)
 
+    def rewound(self, run: Run) -> None:
+        self._draw(run.clock_of(self).step, {})
+
     def end(self, run: Run) -> None:
         if self._bar is not None and self._bar.n != run.clock_of(self).step:
             self._draw(run.clock_of(self).step, {})
