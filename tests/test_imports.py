@@ -55,6 +55,7 @@ MAY_IMPORT = {
     "table_writer": set(),
     "history_points": set(),
     "curve_figure": set(),
+    "rollback": {"keras_internals", "run", "run_state", "step_callback", "triggers"},
     "scheduled": {"foreign_schedules", "keras_internals", "run", "step_callback", "triggers"},
     "testing": {"clock", "step_callback", "triggers"},
 }

@@ -36,6 +36,7 @@ from keras_steps.keras_internals.model_state import (
     state_variables,
 )
 from keras_steps.keras_internals.optimizers import (
+    build_optimizer,
     core_optimizer,
     counter_of,
     is_loss_scaled,
@@ -68,6 +69,7 @@ __all__ = [
     "assigned",
     "backend_of",
     "batches_set_to",
+    "build_optimizer",
     "can_save",
     "cannot_run",
     "copied",
