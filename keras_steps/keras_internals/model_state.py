@@ -170,7 +170,7 @@ def _generators(model: Any) -> Iterator[Any]:
     """The states of tf_keras's random generators, which no layer lists."""
     for layer in model._flatten_layers() if hasattr(model, "_flatten_layers") else ():
         generator = getattr(getattr(layer, "_random_generator", None), "_generator", None)
-        if hasattr(generator, "state"):
+        if generator is not None:
             yield generator.state
 
 
