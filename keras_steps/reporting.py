@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ from keras_steps import preflight
 from keras_steps.reports import with_extra
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
+from keras_steps.timelines import share_a_timeline
 from keras_steps.triggers import Trigger
 
 _FLUSH_SECS = 10.0
@@ -33,6 +35,26 @@ class Writer(Protocol):
 
     def close(self) -> Any:
         """The fit is over."""
+
+
+def checked_extra(extra: Any, callback: str) -> Any:
+    """The `extra` that a callback was given, or the error that says what it takes."""
+    if extra is None or takes(extra, "model"):
+        return extra
+    raise TypeError(
+        f"{callback}(extra) must be a function from the model to a dict; received {extra!r}."
+    )
+
+
+def takes(function: Any, *arguments: str) -> bool:
+    """Whether it can be called with arguments such as these, and then does its work at once."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:
+        pass  # some functions written in C have no signature to tell it by
+    return not inspect.iscoroutinefunction(function)
 
 
 class Reporting(StepCallback, ABC):
@@ -68,12 +90,7 @@ class Reporting(StepCallback, ABC):
         optimizer: str | Callable[[Any], Any] | None = None,
     ) -> None:
         super().__init__(every, optimizer=optimizer)
-        if extra is not None and not callable(extra):
-            raise TypeError(
-                f"{type(self).__name__}(extra) must be a function from the model to a dict; "
-                f"received {extra!r}."
-            )
-        self.extra = extra
+        self.extra = checked_extra(extra, type(self).__name__)
         self.uses_model = extra is not None
         self._run: Run | None = None
         self._writer: Writer | None = None
@@ -92,10 +109,13 @@ class Reporting(StepCallback, ABC):
         self.close_writer()
         self._begin(run)
         for other in run.callbacks:
-            if self.place and other is not self and getattr(other, "place", None) == self.place:
+            if other is self or not isinstance(other, Reporting):
+                continue
+            if self.place and other.place and share_a_timeline(self.place, other.place):
                 raise ValueError(
-                    f"two callbacks of one fit write to {self.place}: {type(other).__name__} and "
-                    f"{type(self).__name__}. Give each a place of its own."
+                    f"two callbacks of one fit write to the same place, now or in a later run: "
+                    f"{type(self).__name__} to {self.place}, and {type(other).__name__} to "
+                    f"{other.place}. Give each a name of its own, and not the other's and a number."
                 )
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
@@ -144,8 +164,14 @@ class Reporting(StepCallback, ABC):
         writer, self._writer = self._writer, None
         if writer is not None:
             with self._named("closed"):
-                writer.flush()
-                writer.close()
+                try:
+                    writer.flush()
+                finally:
+                    writer.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy opens a writer of its own."""
+        return {**super().__getstate__(), "_writer": None}
 
     def _begin(self, run: Run | None) -> None:
         self._run = run

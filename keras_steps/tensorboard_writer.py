@@ -70,7 +70,9 @@ class TensorBoardWriter:
         self._run("train").add_histograms(step, arrays)
 
     def flush(self) -> None:
-        pass
+        """See that no one has taken the files away; what they hold was flushed by each write."""
+        for run in self._runs.values():
+            run.require_existence()
 
     def close(self) -> None:
         for run in self._runs.values():
@@ -110,12 +112,20 @@ class _EventFile:
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         directory.mkdir(parents=True, exist_ok=True)
-        file = (directory / _next_name(directory)).open("xb")
+        self._path = directory / _next_name(directory)
+        file = self._path.open("xb")
         self.close = weakref.finalize(self, file.close)  # also after a fit that was broken off
         self._records = RecordWriter(file)
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._add(file_version="brain.Event:2")
         self._add(step=purge_from, session_log=start)
+
+    def require_existence(self) -> None:
+        """Raise if what is written goes to a file that is in no directory any more."""
+        if not self._path.exists():
+            raise FileNotFoundError(
+                f"{self._path} was removed while it was written to: its curves are lost."
+            )
 
     def add_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         # As simple values: of tensors, the older EventAccumulator would keep what was dropped.

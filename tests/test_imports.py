@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "fit_adapter": {"clock", "keras_internals", "preflight", "reports", "run"},
     "step_callback": {"fit_adapter", "global_step", "keras_internals", "run", "triggers"},
     "monitor": {"keras_internals", "run", "step_callback"},
-    "reporting": {"preflight", "reports", "run", "step_callback", "triggers"},
+    "reporting": {"preflight", "reports", "run", "step_callback", "timelines", "triggers"},
     "evaluation_data": {"keras_internals"},
     "timelines": set(),
     "atomic": set(),

@@ -83,6 +83,10 @@ class StepProgressBar(StepCallback):
         self._close()
         self._run = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy draws a bar of its own."""
+        return {**super().__getstate__(), "_bar": None}
+
     def _total(self) -> int | None:
         assert self._run is not None
         if self.shown_last_step is not None:

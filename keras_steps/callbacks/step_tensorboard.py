@@ -105,6 +105,9 @@ def _weights_by_name(model: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for weight, array in zip(model.weights, model.get_weights(), strict=True):
         name = getattr(weight, "path", None) or weight.name.partition(":")[0]
-        number = sum(taken == name or taken.startswith(f"{name}__") for taken in found)
-        found[f"{name}__{number + 1}" if number else name] = array
+        label, number = name, 1
+        while label in found:
+            number += 1
+            label = f"{name}__{number}"
+        found[label] = array
     return found
