@@ -97,12 +97,12 @@ class StepProgressBar(StepCallback):
         bar, run = self._bar, self._run
         if bar is None or run is None:
             return
-        bar.initial = run.begun_at[run.clock_of(self)]  # another callback may have restored it
         total = self._total()
         if total != bar.total:  # the end of the epochs was not known at train begin
-            began = bar.start_t
-            bar.reset(total)
+            began, bar.initial = bar.start_t, 0
+            bar.reset(total)  # which draws it at 0
             bar.start_t = began
+        bar.initial = run.begun_at[run.clock_of(self)]  # another callback may have restored it
         bar.n = step
         if "loss" in logs:
             bar.set_postfix_str(f"loss={format_value('loss', logs['loss'])}", refresh=False)
