@@ -87,9 +87,9 @@ def copying(there: list[Any]) -> tuple[float, float]:
 def ours(model: Any, path: Path) -> tuple[float, float]:
     weights_only = path.name.endswith(".weights.h5")
     start = time.perf_counter()
-    save = internals.prepare_save(model, path, weights_only=weights_only)
+    save = internals.prepare_save(model, weights_only=weights_only)
     stall = time.perf_counter() - start
-    save.write()
+    save.write(path)
     return stall, time.perf_counter() - start
 
 

@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "agenda": set(),
     "evaluations": {"preflight"},
     "stop_reason": set(),
+    "background": set(),
     "run_state": set(),
     "run": {
         "agenda",

@@ -22,9 +22,12 @@ class PreparedSave:
 
     `arrays` are the values by name. On Keras 3 they are the copy of the whole state under
     the keys of `state_variables`; on tf_keras what the file will hold, under its paths.
+
+    `write` takes the path of the file: on this machine, ending in `.keras`, or in `.weights.h5`
+    for weights only. What is there is written over.
     """
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], write: Callable[[], None]) -> None:
+    def __init__(self, arrays: Mapping[str, np.ndarray], write: Callable[[Path], None]) -> None:
         self.arrays = arrays
         self.write = write
 
@@ -44,7 +47,6 @@ def can_save(model: Any) -> Exception | None:
 
 def prepare_save(
     model: Any,
-    path: str | Path,
     *,
     weights_only: bool,
     arrays: Mapping[str, np.ndarray] | None = None,
@@ -57,19 +59,14 @@ def prepare_save(
 
     Args:
         model: A built model, whose JAX state is published.
-        path: The file to write. It ends in `.keras`, or in `.weights.h5` if `weights_only`,
-            lies on this machine, and is written over.
         weights_only: Whether to save weights and optimizer without the model's structure.
         arrays: A copy of `state_variables(model)`, if there is one already (Keras 3).
     """
-    ending = ".weights.h5" if weights_only else ".keras"
-    if not str(path).endswith(ending):
-        raise ValueError(f"path ends in {ending} for weights_only={weights_only}, got {path}")
     if backend_of(model) == "tf_keras":
-        return _from_tf_keras(model, str(path), weights_only)
+        return _from_tf_keras(model, weights_only)
     arrays = copied(state_variables(model)) if arrays is None else arrays
     values = whole_values(model, arrays)
-    return PreparedSave(arrays, lambda: _write(model, values, str(path), weights_only))
+    return PreparedSave(arrays, lambda path: _write(model, values, str(path), weights_only))
 
 
 class _CopiedValues(keras.StatelessScope):
@@ -146,7 +143,7 @@ class _Group(dict[str, np.ndarray]):
         super().__setitem__(name, value if isinstance(value, np.ndarray) else np.array(value))
 
 
-def _from_tf_keras(model: Any, path: str, weights_only: bool) -> PreparedSave:
+def _from_tf_keras(model: Any, weights_only: bool) -> PreparedSave:
     from tf_keras.src.saving import saving_lib
 
     memory = _Memory()
@@ -163,9 +160,9 @@ def _from_tf_keras(model: Any, path: str, weights_only: bool) -> PreparedSave:
         for name, array in entries.items()
     }
 
-    def write() -> None:
+    def write(path: Path) -> None:
         if assets is None:
-            _fill(saving_lib.H5IOStore(path, mode="w"), memory)
+            _fill(saving_lib.H5IOStore(str(path), mode="w"), memory)
             return
         with zipfile.ZipFile(path, "w") as archive:
             for name, text in files.items():
