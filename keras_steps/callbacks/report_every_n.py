@@ -22,7 +22,8 @@ class ReportEveryN(Reporting):
             `flush()` and `close()`. `scalars` is a dict from names to floats of its own. An
             evaluation's results come at once, so that a step may bring two calls, never a
             name twice. `flush` is called every 10 seconds of training and at the end of each
-            fit, `close` after that: a writer for several fits opens itself again.
+            fit, `close` after that: a writer for several fits opens itself again. If it has a
+            `drop_past(step)`, that is called when a rollback has taken the run back to a step.
         every: Steps between two reports, or a trigger. The last step is reported as well.
         extra: A function from the model to a dict of further scalars, called when a report
             is due.

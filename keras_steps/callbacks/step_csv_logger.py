@@ -29,7 +29,7 @@ class StepCSVLogger(Reporting):
     `metrics_2.csv`, and says so in a line. Under a strategy only the chief writes.
 
     Args:
-        path: The file. Its directory is made if need be.
+        path: The file. Its directory is made if need be, and `~` is the home directory.
         every: Steps between two reports, or a trigger. The last step is reported as well.
         optimizer: As in StepCallback.
 

@@ -31,7 +31,8 @@ class StepTensorBoard(Reporting):
     the chief writes.
 
     Args:
-        log_dir: The log directory, for `tensorboard --logdir`. It is made if need be.
+        log_dir: The log directory, for `tensorboard --logdir`. It is made if need be, and `~` is
+            the home directory.
         every: Steps between two reports, or a trigger. The last step is reported as well.
         histograms_every: Steps between two histograms of each weight, or a trigger.
             Default: none. Costs a copy of all weights each time.
@@ -41,9 +42,10 @@ class StepTensorBoard(Reporting):
 
     Raises:
         ValueError: If an interval is less than 1, or `log_dir` not on this machine; at train
-            begin, if another callback of the fit writes there too.
+            begin, if another callback of the fit writes there too, or would in a later run.
         TypeError: If an argument is of the wrong kind.
-        OSError: At train begin, if `log_dir` can't be written to.
+        OSError: At train begin, if `log_dir` can't be written to; later, if the disk is full or
+            the files have been taken away.
 
     Example:
 
