@@ -170,8 +170,8 @@ class StopOnNaN(StepCallback):
             run.print_line(f"{seen}: back to step {good}, where the run ends")
         else:
             run.print_line(
-                f"{seen}: back to step {good}, where the run stops after {self.max_rollbacks} "
-                "rollbacks in a row"
+                f"{seen}: back to step {good}, where the run stops (max_rollbacks="
+                f"{self.max_rollbacks})"
             )
 
     def _loss_in(self, logs: Mapping[str, float]) -> float:
