@@ -19,6 +19,8 @@ from keras_steps.keras_internals.fitting import (
     is_end_of_data,
     reads_attributes_each_step,
     skip_all_epochs,
+    skip_validation,
+    start_at_epoch,
     steps_per_execution,
     without_results,
 )
@@ -45,6 +47,8 @@ from keras_steps.keras_internals.optimizers import (
 )
 from keras_steps.keras_internals.prepared_data import takes_prepared_data
 from keras_steps.keras_internals.saving import PreparedSave, can_save, prepare_save
+from keras_steps.keras_internals.skipping import TrainingData
+from keras_steps.keras_internals.training_data import training_data_of
 from keras_steps.keras_internals.variables import (
     CoordinatedVariables,
     JaxState,
@@ -65,6 +69,7 @@ __all__ = [
     "Evaluator",
     "JaxState",
     "PreparedSave",
+    "TrainingData",
     "Variables",
     "assigned",
     "backend_of",
@@ -92,9 +97,12 @@ __all__ = [
     "read_number",
     "reads_attributes_each_step",
     "skip_all_epochs",
+    "skip_validation",
+    "start_at_epoch",
     "state_variables",
     "steps_per_execution",
     "takes_prepared_data",
+    "training_data_of",
     "training_kept",
     "variables_of",
     "without_results",
