@@ -15,10 +15,11 @@ class BackgroundWriter:
 
     Example:
 
-    >>> writer = BackgroundWriter()
-    >>> writer.submit(lambda: print("written"))
+    >>> writer, written = BackgroundWriter(), []
+    >>> writer.submit(lambda: written.append("step 100"))
     >>> writer.wait()
-    written
+    >>> written
+    ['step 100']
     """
 
     def __init__(self) -> None:
