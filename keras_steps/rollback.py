@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -93,15 +94,18 @@ class GoodStates(StepCallback):
             else:
                 run.model.reset_metrics()  # some may not have been there yet
             assigned({key: v for key, v in variables.items() if key in good.arrays}, good.arrays)
-            run.rewind(good.states, good.epoch)
+            run.rewind(copy.deepcopy(good.states), good.epoch)
         return good.step
 
     def _keep(self, run: Run) -> None:
+        if not run.model.built:
+            return
         epoch = run.summed_epoch
         variables = self._variables(run)
         arrays = copied(variables if epoch is not None else _without_metrics(variables))
         if first_non_finite(_without_metrics(arrays)) is None:
-            self._good = GoodState(run.clock_of(self).step, arrays, run.get_state(), epoch)
+            states = copy.deepcopy(run.get_state())  # which may hold a callback's own lists
+            self._good = GoodState(run.clock_of(self).step, arrays, states, epoch)
 
     def _variables(self, run: Run) -> dict[str, Any]:
         return state_variables(run.model, [clock.optimizer for clock in run.clocks])
