@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pandas
 import pytest
-from curves import curve, losses, warnings_of_nan
+from curves import curve, losses, passing_losses, warnings_of_nan
 from flavours import (
     BATCH,
     FLAVOUR,
@@ -82,23 +82,28 @@ def test_sees_what_any_batch_had_since_the_last_look(values, every, epochs, seen
     assert out == (f"the loss was {line}: the run stops\n" if line else "")
 
 
-def test_a_nan_of_the_epoch_before_is_seen_in_an_epoch_that_goes_well():
+@pytest.mark.parametrize(("epochs", "seen_at"), [(3, 10), (1, 7)])
+def test_a_nan_of_the_epoch_before_is_seen_in_an_epoch_that_goes_well(epochs, seen_at):
     """The metrics of an epoch begin anew: the window keeps what it had of the one before."""
-    x = np.repeat(np.array([1, 2, 3, 4, 5, 6, nan, *range(8, 15)], "float32"), BATCH)[:, None]
-    model, _ = losses()
-    stopping, history = StopOnNaN(5), ks.StepHistory(5)
-    fit(
-        model,
-        [stopping, history],
-        x=x,
-        y=np.zeros_like(x),
-        batch_size=BATCH,
-        shuffle=False,
-        steps_per_epoch=7,
-        epochs=2,
-    )
-    assert (ks.global_step(model), ks.stop_reason(model)) == (10, "nan")
+    model, data = passing_losses([1, 2, 3, 4, 5, 6, nan])
+    history = ks.StepHistory(5)
+    fit(model, [StopOnNaN(5), history], epochs=epochs, **data)
+    assert (ks.global_step(model), ks.stop_reason(model)) == (seen_at, "nan")
     assert (history.steps, history.scalars["loss"]) == ([5], [3.0])
+
+
+@pytest.mark.parametrize("bad", [nan, inf, -inf, 1e39])
+def test_what_counts_as_none(bad):
+    with np.errstate(over="ignore"):
+        model, data = passing_losses([1, 2, 3, bad, 5, 6])
+    fit(model, [StopOnNaN(6)], **data)
+    assert ks.stop_reason(model) == "nan"
+
+
+def test_inf_and_minus_inf_in_one_window():
+    model, data = passing_losses([1, inf, -inf, 4, 5, 6])
+    fit(model, [StopOnNaN(6)], **data)
+    assert ks.stop_reason(model) == "nan"
 
 
 @not_on_torch
