@@ -191,10 +191,18 @@ def arrays(**args):
     return lambda: {"x": X, "y": X, "batch_size": ROWS_A_BATCH, **args}
 
 
+def draws_beside(shuffle):
+    """Keras on JAX shuffles a batch ahead of the one it trains on, except by 3.15 on a CPU.
+
+    Training that draws from NumPy's state as well then can't be resumed to the bit.
+    """
+    return FLAVOUR != "jax" or shuffle != "batch"
+
+
 @at_places
 @pytest.mark.parametrize("shuffle", [False, True, "batch"], ids=str)
 def test_arrays(shuffle, at):
-    whole, _ = assert_resumed(arrays(shuffle=shuffle), at)
+    whole, _ = assert_resumed(arrays(shuffle=shuffle), at, draws=draws_beside(shuffle))
     in_order = [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
     assert (whole.orders == [in_order] * 4) is (shuffle is False)
 
@@ -204,10 +212,10 @@ def test_arrays(shuffle, at):
 @pytest.mark.parametrize("steps", [3, 5])
 def test_arrays_with_steps_per_epoch(steps, shuffle, at):
     """Passes span epochs in Keras 3, and end in the middle of one."""
-    at = (at[0], min(at[1], 2))
     epochs = 4 if steps == 5 else 3
-    at = (min(at[0], epochs - 1), at[1])
-    assert_resumed(arrays(shuffle=shuffle), at, steps_per_epoch=steps, epochs=epochs)
+    at = (min(at[0], epochs - 1), min(at[1], 2))
+    draws = draws_beside(shuffle)
+    assert_resumed(arrays(shuffle=shuffle), at, steps_per_epoch=steps, epochs=epochs, draws=draws)
 
 
 @pytest.mark.skipif(FLAVOUR == "torch", reason="torch has one batch an execution")
@@ -333,7 +341,7 @@ def test_an_indexed_dataset_that_shuffles_itself_with_numpys_global_state(at):
     assert len({str(order) for order in whole.orders}) == 4
 
 
-@pytest.mark.skipif(ON_TENSORFLOW, reason="read ahead in a thread: what it has when is chance")
+@pytest.mark.skipif(FLAVOUR != "torch", reason="others may read ahead of a hook that shuffles")
 @at_places
 def test_an_indexed_dataset_whose_passes_span_epochs(at):
     at = (at[0], min(at[1], 2))
