@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,6 @@ from keras_steps.keras_internals import (
 from keras_steps.run import Run
 from keras_steps.run_state import State
 from keras_steps.step_callback import Order, StepCallback
-from keras_steps.triggers import Trigger
 
 
 class GoodState(NamedTuple):
@@ -46,19 +44,14 @@ class GoodStates(StepCallback):
     step. The state before the first update counts as good too.
 
     Args:
-        every: The steps at which the other one looks.
+        every: The trigger of the other one.
         optimizer: As in StepCallback.
     """
 
     order = Order.BACKUP
     at_start = True
-
-    def __init__(
-        self, every: Trigger, *, optimizer: str | Callable[[Any], Any] | None = None
-    ) -> None:
-        super().__init__(every, optimizer=optimizer)
-        self._run: Run | None = None
-        self._good: GoodState | None = None
+    _run: Run | None = None
+    _good: GoodState | None = None
 
     def begin(self, run: Run) -> None:
         self._run, self._good = run, None

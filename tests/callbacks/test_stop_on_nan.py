@@ -518,6 +518,26 @@ def test_a_second_fit_and_a_copy_begin_afresh(capsys):
     assert lines[1] == "the loss was nan in steps 11 to 15: back to step 10"
 
 
+def test_a_copy_after_a_fit_that_was_broken_off_holds_no_state():
+    class BreaksOff(ks.StepCallback):
+        def on_step(self, step, logs):
+            raise RuntimeError("broken off")
+
+    callback = StopOnNaN(2, action="rollback")
+    with pytest.raises(RuntimeError, match="broken off"):
+        fit(make_model(), [callback, BreaksOff(3)])
+    assert callback.companions[0]._good.step == 2
+    assert copy.deepcopy(callback).companions[0]._good is None
+
+
+def test_patience_goes_back_too():
+    model, data = losses([nan if n == 7 else n for n in range(1, 25)])
+    evaluating = EvaluateEveryN((data["x"][:BATCH], data["y"][:BATCH]), 2)
+    patience = ks.StepEarlyStopping(patience=4)  # the best at 2; counted at 4, 6, 8 and 10
+    fit(model, [evaluating, patience, StopOnNaN(4, action="rollback")], **data)
+    assert (ks.global_step(model), ks.stop_reason(model)) == (10, "early")
+
+
 def test_a_run_that_goes_on_can_go_back_to_its_begin(capsys):
     model = make_model(adam())
     fit(model, [], batches=5)
