@@ -6,27 +6,16 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from keras_steps import preflight
-from keras_steps.background import BackgroundWriter
 from keras_steps.checkpoint_directory import CheckpointDirectory
-from keras_steps.keras_internals import PreparedSave, can_save, first_non_finite, prepare_save
+from keras_steps.checkpoint_session import CheckpointListener, CheckpointSession, checked_listeners
+from keras_steps.keras_internals import can_save, prepare_save
 from keras_steps.monitor import Monitor
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
 from keras_steps.timelines import local_path, require_writable
-from keras_steps.triggers import Trigger, integral
-
-
-class CheckpointListener(Protocol):
-    """What is told of each checkpoint, as TF1's CheckpointSaverListener was."""
-
-    def before_save(self, step: int, path: Path) -> Any:
-        """Called in the thread that trains, before the model is copied."""
-
-    def after_save(self, step: int, path: Path) -> Any:
-        """Called in the thread that writes, once the file is there, whole."""
+from keras_steps.triggers import Trigger, as_trigger, integral
 
 
 class StepCheckpoint(StepCallback):
@@ -78,7 +67,7 @@ class StepCheckpoint(StepCallback):
 
     order = Order.CHECKPOINT
     _run: Run | None = None
-    _session: _Session | None = None
+    _session: CheckpointSession | None = None
     _is_resumed = False
 
     def __init__(
@@ -96,7 +85,7 @@ class StepCheckpoint(StepCallback):
         listeners: Iterable[CheckpointListener] = (),
         optimizer: str | Callable[[Any], Any] | None = None,
     ) -> None:
-        super().__init__(every, optimizer=optimizer)
+        super().__init__(as_trigger(every, "StepCheckpoint(every)"), optimizer=optimizer)
         self.place = local_path(directory, "StepCheckpoint(directory)")
         if max_to_keep is not None:
             max_to_keep = integral(max_to_keep, "StepCheckpoint(max_to_keep)", least=1)
@@ -106,17 +95,17 @@ class StepCheckpoint(StepCallback):
         self.keep_every = keep_every
         self.monitor = Monitor("val_loss" if monitor is None else monitor, mode, "StepCheckpoint")
         self.has_monitor = monitor is not None
-        self.save_weights_only = save_weights_only
-        self.at_end = at_end
-        self.overwrite = overwrite
-        self.listeners = [_checked_listener(listener) for listener in listeners]
+        self.save_weights_only = _flag(save_weights_only, "save_weights_only")
+        self.at_end = _flag(at_end, "at_end")
+        self.overwrite = _flag(overwrite, "overwrite")
+        self.listeners = checked_listeners(listeners)
 
     def begin(self, run: Run) -> None:
         for other in run.callbacks:
-            if other is not self and getattr(other, "place", None) == self.place:
+            if other is not self and _saves_to(other, self.place):
                 raise ValueError(
-                    f"two callbacks of one fit write to {self.place}: {type(other).__name__} and "
-                    "StepCheckpoint. Give each a place of its own."
+                    f"two callbacks of one fit save to {self.place}: {type(other).__name__} and "
+                    "StepCheckpoint. Give each a directory of its own."
                 )
         if self.has_monitor:
             self.monitor.require_source(run)
@@ -147,7 +136,7 @@ class StepCheckpoint(StepCallback):
             monitor=self.monitor.name if self.has_monitor else None,
             mode=self.monitor.direction,
         )
-        self._session = _Session(directory, run.is_chief, self.listeners)
+        self._session = CheckpointSession(directory, writes=run.is_chief, listeners=self.listeners)
         begun_at = run.begun_at[run.clock_of(self)]
         self._session.begin(begun_at, self.overwrite or self._is_resumed)
         if not self._is_resumed:
@@ -155,27 +144,31 @@ class StepCheckpoint(StepCallback):
 
     def on_evaluation(self, step: int, logs: dict[str, float]) -> None:
         assert self._run is not None
-        session = self._running
         value = self.monitor.value_in(logs) if self.has_monitor else None
-        improves = value is not None and self.monitor.improves(value)
-        if improves:
+        self._running.add_scores(step, logs)
+        if value is None or not self.monitor.improves(value):
+            return
+        if self._running.saved_at == step:
             self.monitor.best = value
-        session.add_scores(step, logs)
-        if improves and session.saved_at != step:
+        else:
             self._run.request(self)
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
+        assert self._run is not None
         session = self._running
         if step == session.saved_at:
             return
         if not math.isfinite(logs.get("loss", 0.0)):
             session.refuse(step, f"the loss is {logs['loss']}")
-            session.warn_of_refusal()
             return
         ending = ".weights.h5" if self.save_weights_only else ".keras"
-        session.save(
-            step, ending, lambda: prepare_save(self.model, weights_only=self.save_weights_only)
-        )
+        with self._run.variables.published():  # asked for by an evaluation, it may not be yet
+            session.save(
+                step, ending, lambda: prepare_save(self.model, weights_only=self.save_weights_only)
+            )
+        value = session.scores_at(step).get(self.monitor.name)
+        if value is not None and self.monitor.improves(value):
+            self.monitor.best = value
 
     def rewound(self, run: Run) -> None:
         self._running.go_back(run.clock_of(self).step)
@@ -190,113 +183,31 @@ class StepCheckpoint(StepCallback):
         if session is not None:
             session.end((run.stop_reason or "epochs") if run.is_done else None)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has nothing under way."""
+        return {**super().__getstate__(), "_session": None}
+
     def _take_best(self) -> None:
         best = self._running.directory.best if self.has_monitor else None
         self.monitor.best = None if best is None else best.scores[self.monitor.name]
 
     @property
-    def _running(self) -> _Session:
+    def _running(self) -> CheckpointSession:
         assert self._session is not None
         return self._session
 
 
-class _Session:
-    """The saves of one fit; what touches the directory runs in the background, in turn."""
+def _saves_to(callback: StepCallback, place: Path) -> bool:
+    """Whether it is another callback that saves, and to the same directory.
 
-    def __init__(
-        self, directory: CheckpointDirectory, writes: bool, listeners: list[CheckpointListener]
-    ) -> None:
-        self.directory = directory
-        self.saved_at: int | None = None
-        self._writes = writes
-        self._listeners = listeners
-        self._writer = BackgroundWriter()
-        self._scores: dict[str, float] = {}
-        self._scored_at: int | None = None
-        self._refusal: str | None = None
-        self._has_warned = False
-
-    def begin(self, step: int, overwrite: bool) -> None:
-        if self._writes:
-            self.directory.begin(step, overwrite)
-        if self.directory.has(step):
-            self.saved_at = step
-
-    def add_scores(self, step: int, scores: Mapping[str, float]) -> None:
-        """Keep the results for the checkpoint of this step, or give them to it."""
-        if step == self.saved_at and self._writes:
-            given = dict(scores)
-            self._writer.submit(lambda: self._add_scores(step, given))
-        known = self._scores if step == self._scored_at else {}
-        self._scores, self._scored_at = {**known, **scores}, step
-
-    def save(self, step: int, ending: str, prepare: Callable[[], PreparedSave]) -> None:
-        """Copy the model now, and have it written."""
-        self._writer.wait()
-        self.warn_of_refusal()
-        path = self.directory.path_of(step, ending)
-        if self._writes:
-            for listener in self._listeners:
-                listener.before_save(step, path)
-        prepared = prepare()
-        self.saved_at = step
-        if self._writes:
-            scores = dict(self._scores) if step == self._scored_at else {}
-            self._writer.submit(lambda: self._write(step, ending, prepared, scores))
-
-    def go_back(self, step: int) -> None:
-        """Drop what lies past a step."""
-        self._writer.wait()
-        if self._writes:
-            self.directory.drop_past(step)
-        self.saved_at = step if self.directory.has(step) else None
-
-    def end(self, reason: str | None) -> None:
-        """Wait for the last write, and mark the run's end if it has one."""
-        self._writer.wait()
-        self.warn_of_refusal()
-        if reason is not None and self._writes:
-            self.directory.end(reason)
-
-    def refuse(self, step: int, reason: str) -> None:
-        """What is not finite gets no file; the first time in a fit that is warned of."""
-        self._refusal = (
-            f"There is no checkpoint of step {step}: {reason}. The next ones are left out without "
-            "a warning, as long as it is so."
-        )
-
-    def warn_of_refusal(self) -> None:
-        """Warn in the thread that trains."""
-        if self._refusal is not None and not self._has_warned:
-            self._has_warned = True
-            preflight.warn(self._refusal)
-
-    def _write(
-        self, step: int, ending: str, prepared: PreparedSave, scores: Mapping[str, float]
-    ) -> None:
-        weights = {k: a for k, a in prepared.arrays.items() if not k.startswith("metrics/")}
-        name = first_non_finite(weights)
-        if name is not None:
-            self.refuse(step, f"{name} is not finite")
-            return
-        path = self.directory.save(step, ending, prepared.write, scores)
-        for listener in self._listeners:
-            listener.after_save(step, path)
-
-    def _add_scores(self, step: int, scores: Mapping[str, float]) -> None:
-        if self.directory.has(step):  # else it was refused
-            self.directory.add_scores(step, scores)
+    Reports may well be written beside checkpoints: each leaves the other's files alone.
+    """
+    other = getattr(callback, "place", None)
+    saves = callback.order in (Order.CHECKPOINT, Order.BACKUP)
+    return saves and other is not None and os.path.realpath(other) == os.path.realpath(place)
 
 
-def _checked_listener(listener: Any) -> CheckpointListener:
-    missing = [
-        name
-        for name in ("before_save", "after_save")
-        if not callable(getattr(listener, name, None))
-    ]
-    if missing:
-        raise TypeError(
-            "StepCheckpoint(listeners) must have before_save(step, path) and after_save(step, "
-            f"path); received {listener!r}, which has no {' and no '.join(missing)}."
-        )
-    return listener
+def _flag(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"StepCheckpoint({name}) must be True or False; received {value!r}.")
+    return value
