@@ -6,8 +6,10 @@ import math
 import os
 import re
 import subprocess
+import sys
 import threading
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -738,6 +740,70 @@ def test_c18_a_newest_one_that_is_truncated(tmp_path):
     fit(model, [saves(tmp_path, 4)], batches=2)
     assert steps_in(tmp_path) == [4, 8, 10]
     assert latest_checkpoint(tmp_path) == tmp_path / name(10)
+
+
+TRAINS = """
+import sys
+
+sys.path.insert(0, sys.argv[1])
+import conftest
+from flavours import keras, fit, make_model
+
+import keras_steps as ks
+from keras_steps.checkpoints import latest_checkpoint
+from keras_steps.callbacks.step_checkpoint import StepCheckpoint
+
+
+class Tells:
+    def before_save(self, step, path):
+        print(step, flush=True)
+
+    def after_save(self, step, path):
+        pass
+
+
+newest = latest_checkpoint(sys.argv[2])
+if newest is None:
+    model = make_model(keras.optimizers.Adam(0.01))
+else:
+    model = keras.models.load_model(newest)
+callback = StepCheckpoint(sys.argv[2], 2, max_to_keep=3, keep_every=500, listeners=[Tells()])
+fit(model, [callback, ks.StopAtStep(int(sys.argv[3]))], batches=2000)
+"""
+
+
+def trains(place, last_step):
+    """A process that trains to a step and prints when it begins to save."""
+    tests = str(Path(__file__).parents[1])
+    return subprocess.Popen(
+        [sys.executable, "-c", TRAINS, tests, str(place), str(last_step)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_kills_leave_whole_files_only(tmp_path):
+    """Every file under the name of a step can be loaded, and the same script goes on."""
+    step = 0
+    for kill_at in (3, 20, 60):
+        with trains(tmp_path, 10_000) as process:
+            told = [int(next(process.stdout)) for _ in range(kill_at)]
+            process.kill()
+        assert told == list(range(step + 2, step + 2 * kill_at + 2, 2))
+        assert steps_in(tmp_path)[-1] >= told[-1] - 2
+        files = {int(file.stem[5:]): file for file in tmp_path.glob("step_*.keras")}
+        assert set(steps_in(tmp_path)) <= set(files)
+        for step, file in sorted(files.items()):
+            assert ks.global_step(keras.models.load_model(file)) == step
+        step = steps_in(tmp_path)[-1]
+        assert latest_checkpoint(tmp_path) == tmp_path / name(step)
+        assert end_of_run(tmp_path) is None
+    with trains(tmp_path, 601) as process:
+        process.communicate(timeout=100)
+    assert process.returncode == 0
+    assert (steps_in(tmp_path), end_of_run(tmp_path)) == ([500, 598, 600, 601], "reached")
+    assert names_in(tmp_path) == [INDEX, *map(name, [500, 598, 600, 601])]
 
 
 # ---------------------------------------------------------------- listeners
