@@ -266,21 +266,6 @@ def test_an_endless_dataset(at):
     assert resumed.unread == 3 * at[0] + at[1]
 
 
-@on_tensorflow
-@at_places
-@pytest.mark.parametrize(
-    ("make", "fit_args"),
-    [
-        (arrays(shuffle=True), {}),
-        (dataset(), {}),
-        (dataset(endless=True), {"steps_per_epoch": 5}),
-    ],
-    ids=["arrays", "dataset", "endless"],
-)
-def test_under_mirrored(make, fit_args, at):
-    assert_resumed(make, at, scope=lambda: mirrored_strategy().scope(), **fit_args)
-
-
 # ---------------------------------------------------------------- PyDataset, Sequence
 
 
@@ -307,9 +292,11 @@ class Indexed(keras.utils.Sequence):
             self.random.shuffle(self.order)
 
 
-workers = pytest.mark.parametrize(
-    "workers", [1] if IS_TF_KERAS else [1, 2]
-)  # with 2, each epoch of tf_keras waits 5 s for its threads
+# With two workers, an epoch of tf_keras may wait 5 s for its threads.
+TWO_WORKERS = [] if IS_TF_KERAS else [(2, (2, 1))]
+with_workers = pytest.mark.parametrize(
+    ("workers", "at"), [*((1, at) for at in PLACES), *TWO_WORKERS], ids=str
+)
 
 
 def indexed(workers=1, **args):
@@ -318,15 +305,13 @@ def indexed(workers=1, **args):
     return lambda: {"x": Indexed(**args, **of_data), **of_fit}
 
 
-@at_places
-@workers
+@with_workers
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_an_indexed_dataset_that_keras_shuffles(shuffle, workers, at):
     assert_resumed(indexed(workers), at, shuffle=shuffle, is_built=True)
 
 
-@at_places
-@workers
+@with_workers
 def test_an_indexed_dataset_that_shuffles_itself_after_each_epoch(workers, at):
     make = indexed(workers, shuffles=True)
     whole, _ = assert_resumed(make, at, shuffle=False, is_built=True)
@@ -486,3 +471,18 @@ def test_begins_pass():
     found.clear()
     read(indexed(), Asks(), epochs=2)
     assert found == [True] * 4
+
+
+@on_tensorflow
+@at_places
+@pytest.mark.parametrize(
+    ("make", "fit_args"),
+    [
+        (arrays(shuffle=True), {}),
+        (dataset(), {}),
+        (dataset(endless=True), {"steps_per_epoch": 5}),
+    ],
+    ids=["arrays", "dataset", "endless"],
+)
+def test_under_mirrored(make, fit_args, at):
+    assert_resumed(make, at, scope=lambda: mirrored_strategy().scope(), **fit_args)
