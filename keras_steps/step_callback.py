@@ -145,9 +145,7 @@ class StepCallback(keras.callbacks.Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy belongs to no fit."""
-        return {k: v for k, v in vars(self).items() if k not in _OF_A_FIT} | {
-            "_model": None
-        }
+        return {k: v for k, v in vars(self).items() if k not in _OF_A_FIT} | {"_model": None}
 
     # What tf_keras asks of a callback that is none of its own.
 
@@ -161,7 +159,7 @@ class StepCallback(keras.callbacks.Callback):
         return False
 
 
-_OF_A_FIT = ("_fit", "_run", "_set", "_prepared")
+_OF_A_FIT = ("_fit", "_run", "_set", "_prepared", "_session", "_signals")
 
 
 def _checked_optimizer(optimizer: Any, callback: StepCallback) -> Any:
