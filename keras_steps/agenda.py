@@ -53,14 +53,17 @@ class Agenda:
         """Add what the firings' logs lack of `logs`."""
         self._firings = [f._replace(logs=f.logs | _missing(logs, f.logs)) for f in self._firings]
 
-    def fire(self, evaluations: Mapping[str, float]) -> None:
+    def fire(self, evaluations: Mapping[str, float], *, looks_only: bool = False) -> None:
         """Call each in its turn.
 
         Args:
             evaluations: Results at this step, which grow while evaluations are made.
+            looks_only: Only those that come before all others, and wait for no evaluation.
         """
         while self._firings:
             self._firings.sort(key=lambda firing: self._places[id(firing.callback)])
+            if looks_only and not self._firings[0].callback.looks_first:
+                return
             callback, step, logs = self._firings.pop(0)
             callback.on_step(step, {**logs, **evaluations})
 

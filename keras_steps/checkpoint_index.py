@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -101,7 +101,8 @@ class Index:
         return cls(entries=entries, leftovers=tuple(value.pop("leftovers")), **value)
 
     def write(self, directory: Path) -> None:
-        write_json(directory / _NAME, {"format": _FORMAT, **asdict(self)})
+        entries = [vars(entry) for entry in self.entries]
+        write_json(directory / _NAME, {"format": _FORMAT, **vars(self), "entries": entries})
 
     def ranked(self) -> list[Entry]:
         """Those with a finite score, the best first; of equal ones the earlier."""

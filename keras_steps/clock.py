@@ -39,6 +39,7 @@ class Clock:
         self.count = self._started_at = 0
         self._variables = variables
         self._read_at = 0
+        self._has_moved = False
         self.predictable = has_keras_train_step(model) and not is_loss_scaled(optimizer)
         """Whether each batch counts once, so that the count is known without a read."""
 
@@ -46,6 +47,7 @@ class Clock:
         """Read the count from which a run goes on."""
         self._read_at = 0
         self._started_at = self.count = self._read()
+        self._has_moved = False
 
     @property
     def check_at(self) -> int:
@@ -71,6 +73,7 @@ class Clock:
         if batches > 0:
             self.counts_per_batch = max(self.counts_per_batch, -(-(count - self.count) // batches))
         self.count = count
+        self._has_moved |= count != self._started_at  # a rollback may take it to its start again
         self._read_at = executions
         return self.step
 
@@ -116,10 +119,6 @@ class Clock:
     def _read(self) -> int:
         self.reads += 1
         return int(self._variables.read(self.variable))
-
-    @property
-    def _has_moved(self) -> bool:
-        return self.count != self._started_at
 
     def _executions_until(self, step: int) -> int:
         missing = step * self.counts_per_step - self.count

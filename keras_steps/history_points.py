@@ -41,8 +41,8 @@ class HistoryPoints:
         pass
 
     def drop_past(self, step: int) -> None:
-        """Forget what lies past the step from which a run goes on; all of it at 0."""
-        self._keep([i for i, s in enumerate(self.steps) if s <= step] if step else [])
+        """Forget what lies past the step from which a run goes on."""
+        self._keep([i for i, s in enumerate(self.steps) if s <= step])
 
     def state(self) -> dict[str, Any]:
         """A copy of it all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -57,6 +57,11 @@ class Monitor:
         self._direction = None if mode == "auto" else mode
         self._prefixes: list[str] = []
         self._has_come = False
+
+    @property
+    def direction(self) -> Literal["min", "max"]:
+        """Which values are better, as far as that is known: "min" or "max"."""
+        return "max" if self._direction == "max" else "min"
 
     def require_source(self, run: Run) -> None:
         """Find what can be known at train begin.

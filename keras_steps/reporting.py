@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -13,13 +14,18 @@ from keras_steps import preflight
 from keras_steps.reports import with_extra
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
+from keras_steps.timelines import share_a_timeline
 from keras_steps.triggers import Trigger
 
 _FLUSH_SECS = 10.0
 
 
 class Writer(Protocol):
-    """What reports are handed to."""
+    """What reports are handed to.
+
+    One that also has `drop_past(step)` is told by it when a rollback has taken the run back to
+    an earlier step: what it was given past that step does not count, and other values follow.
+    """
 
     def write(self, step: int, scalars: dict[str, float]) -> Any:
         """Take a report: at one step several times, each time with other names."""
@@ -29,6 +35,26 @@ class Writer(Protocol):
 
     def close(self) -> Any:
         """The fit is over."""
+
+
+def checked_extra(extra: Any, callback: str) -> Any:
+    """The `extra` that a callback was given, or the error that says what it takes."""
+    if extra is None or takes(extra, "model"):
+        return extra
+    raise TypeError(
+        f"{callback}(extra) must be a function from the model to a dict; received {extra!r}."
+    )
+
+
+def takes(function: Any, *arguments: str) -> bool:
+    """Whether it can be called with arguments such as these, and then does its work at once."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:
+        pass  # some functions written in C have no signature to tell it by
+    return not inspect.iscoroutinefunction(function)
 
 
 class Reporting(StepCallback, ABC):
@@ -54,6 +80,8 @@ class Reporting(StepCallback, ABC):
     place: Path | None = None
     """The file or directory that was asked for, if it writes to one."""
 
+    _written: set[str]
+
     def __init__(
         self,
         every: int | Trigger,
@@ -62,12 +90,7 @@ class Reporting(StepCallback, ABC):
         optimizer: str | Callable[[Any], Any] | None = None,
     ) -> None:
         super().__init__(every, optimizer=optimizer)
-        if extra is not None and not callable(extra):
-            raise TypeError(
-                f"{type(self).__name__}(extra) must be a function from the model to a dict; "
-                f"received {extra!r}."
-            )
-        self.extra = extra
+        self.extra = checked_extra(extra, type(self).__name__)
         self.uses_model = extra is not None
         self._run: Run | None = None
         self._writer: Writer | None = None
@@ -86,10 +109,13 @@ class Reporting(StepCallback, ABC):
         self.close_writer()
         self._begin(run)
         for other in run.callbacks:
-            if self.place and other is not self and getattr(other, "place", None) == self.place:
+            if other is self or not isinstance(other, Reporting):
+                continue
+            if self.place and other.place and share_a_timeline(self.place, other.place):
                 raise ValueError(
-                    f"two callbacks of one fit write to {self.place}: {type(other).__name__} and "
-                    f"{type(self).__name__}. Give each a place of its own."
+                    f"two callbacks of one fit write to the same place, now or in a later run: "
+                    f"{type(self).__name__} to {self.place}, and {type(other).__name__} to "
+                    f"{other.place}. Give each a name of its own, and not the other's and a number."
                 )
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
@@ -99,6 +125,20 @@ class Reporting(StepCallback, ABC):
 
     def on_evaluation(self, step: int, logs: dict[str, float]) -> None:
         self._write(step, logs)
+
+    def rewound(self, run: Run) -> None:
+        """Take back what was written past the step that the run has gone back to."""
+        drop_past = getattr(self._writer, "drop_past", None)
+        step = run.clock_of(self).step
+        if drop_past is not None:
+            with self._named(f"called back to step {step}"):
+                drop_past(step)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"written_at": self._written_at, "written": sorted(self._written)}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        self._written_at, self._written = state["written_at"], set(state["written"])
 
     def end(self, run: Run) -> None:
         self.close_writer()
@@ -124,13 +164,19 @@ class Reporting(StepCallback, ABC):
         writer, self._writer = self._writer, None
         if writer is not None:
             with self._named("closed"):
-                writer.flush()
-                writer.close()
+                try:
+                    writer.flush()
+                finally:
+                    writer.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy opens a writer of its own."""
+        return {**super().__getstate__(), "_writer": None}
 
     def _begin(self, run: Run | None) -> None:
         self._run = run
         self._written_at = -1
-        self._written: set[str] = set()
+        self._written = set()
         self._has_warned = False
         self._flushed_at = 0.0 if run is None else run.stopwatch.seconds()
 

@@ -130,6 +130,7 @@ class Window:
         self._seconds = now.seconds
         self._start = now.totals
         self._kept: Mapping[str, _Sum] = {}
+        self._lost = {name for name, sum_ in now.totals.items() if not math.isfinite(sum_.total)}
 
     def close_epoch(self, now: Snapshot) -> None:
         """Keep what the epoch that ends has brought; the metrics begin anew."""
@@ -152,7 +153,7 @@ class Window:
         means = {
             name: gain.total / gain.weight
             for name, gain in gained.items()
-            if gain.weight and _can_tell(gain, now.totals.get(name, gain), updates)
+            if gain.weight and self._can_tell(name, gain, now.totals.get(name, gain), updates)
         }
         others = scalars({name: value for name, value in logs.items() if name not in means})
         report = {n: mean for n, mean in means.items() if n in logs or not logs} | others
@@ -174,6 +175,7 @@ class Window:
             "seconds": seconds - self._seconds,
             "start": {name: list(sum_) for name, sum_ in self._start.items()},
             "kept": {name: list(sum_) for name, sum_ in self._kept.items()},
+            "lost": sorted(self._lost),
         }
 
     def set_state(self, state: Mapping[str, Any], seconds: float) -> None:
@@ -182,6 +184,7 @@ class Window:
         self._seconds = seconds - state["seconds"]
         self._start = {name: _Sum(*sum_) for name, sum_ in state["start"].items()}
         self._kept = {name: _Sum(*sum_) for name, sum_ in state["kept"].items()}
+        self._lost = set(state["lost"])
 
     def _gained(self, now: Snapshot) -> dict[str, _Sum]:
         gained = dict(self._kept)
@@ -192,19 +195,19 @@ class Window:
             gained[name] = gained.get(name, _NOTHING).plus(total - since)
         return gained
 
+    def _can_tell(self, name: str, gain: _Sum, total: _Sum, updates: int) -> bool:
+        """Whether a gain stands out from the rounding of the running sum it is part of.
 
-def _can_tell(gain: _Sum, total: _Sum, updates: int) -> bool:
-    """Whether a window's gain stands out from the rounding of the running sum it is part of.
-
-    Keras sums up in float32, from an epoch's begin: after one loss of 10⁸, or of infinity,
-    the next ones leave no trace in the sum.
-    """
-    if gain.total == total.total:
-        return True
-    if not math.isfinite(total.total):
-        return False
-    lost = float(np.spacing(np.float32(abs(total.total)))) / 2 * updates
-    return lost < 0.5 * abs(gain.total)
+        Keras sums up in float32, from an epoch's begin: after one loss of 10⁸ the next ones
+        leave no trace in the sum, nor anything after one that is not finite. The window that
+        had this one can tell: it is not finite either.
+        """
+        if name in self._lost:
+            return False
+        if gain.total == total.total or not math.isfinite(gain.total):
+            return True
+        lost = float(np.spacing(np.float32(abs(total.total)))) / 2 * updates
+        return lost < 0.5 * abs(gain.total)
 
 
 def scalars(logs: Mapping[str, Any] | None) -> dict[str, float]:

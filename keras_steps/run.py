@@ -55,6 +55,7 @@ class Run:
         self.evaluations = Evaluations()
         self.stop_reason: str | None = None
         self.is_backed_up = False
+        self.is_ending = False
         self.is_chief = is_chief(model)
         self.print_line: Callable[[str], None] = print
         self.stopwatch = Stopwatch()
@@ -63,6 +64,7 @@ class Run:
         self._watches: list[Watch] = []
         self._readings = Readings(model, variables, self.stopwatch)
         self._closed: Snapshot | None = None
+        self._epoch_ends = False
         self._agenda = Agenda(self.callbacks)
         self._has_set_out = False
         self._look_at = 1
@@ -120,24 +122,50 @@ class Run:
         self._find_limits()
         self._wait()
 
-    def rewind(self, states: Mapping[str, run_state.State]) -> None:
+    @property
+    def summed_epoch(self) -> int | None:
+        """The epoch whose sums the metrics hold; None if what they hold doesn't count."""
+        return None if self._closed is not None else self.epoch
+
+    def rewind(self, states: Mapping[str, run_state.State], epoch: int | None) -> None:
         """Go on from an earlier step, whose values the model has been given back.
 
         Args:
-            states: What `get_state` gave at that step, in this epoch.
+            states: What `get_state` gave at that step.
+            epoch: What `summed_epoch` was then. If that is another epoch than now, the windows
+                take over what the metrics hold, and the metrics begin anew.
         """
         self._agenda.clear()
         for clock in self.clocks:
-            before = clock.step
+            before = clock.predict(self.executions)
             clock.read(self.executions)
             if clock in self.expected_ends:
                 self.expected_ends[clock] += clock.step - before
         self.set_state(states)
+        if epoch is None or epoch != self.summed_epoch:
+            self._begin_sums_anew(holds_some=epoch is not None)
         for setter in self._setters:
             setter.value, setter.due_step = None, self.clock_of(setter).step
         for callback in self.callbacks:
             callback.rewound(self)
         self._wait()
+
+    def _begin_sums_anew(self, *, holds_some: bool) -> None:
+        """The metrics hold sums of an earlier epoch, or none: what comes is of the present one.
+
+        If that ends here, none of its steps count; Keras then has what they hold for its result.
+        """
+        now = self._snapshot()
+        if holds_some:
+            self._close_windows(now)
+        if self._closed is None and not self._epoch_ends and self.stop_reason is None:
+            self.model.reset_metrics()
+        else:
+            self._closed = now.without_totals()
+
+    def _close_windows(self, now: Snapshot) -> None:
+        for watch in self._watches:
+            watch.window.close_epoch(now)
 
     def _find_limits(self) -> None:
         self.limits = {}
@@ -204,7 +232,10 @@ class Run:
         """
         if self.executions < self._look_at and not self._is_late():
             return
+        self._epoch_ends = epoch_ends
         self._agenda.add(self._collect(logs))
+        with self.stopwatch.paused():
+            self._agenda.fire({}, looks_only=True)
         if self.is_over:
             self.stop("reached")
         if not epoch_ends and not self.stop_reason:
@@ -261,8 +292,12 @@ class Run:
         for watch in self._watches:
             if watch.is_late(time):
                 watch.clock.look(self.executions)
-        due = [watch for watch in self._watches if watch.is_due(time)]
+        due = [watch for watch in self._watches if watch.is_due(time) or self._looks_last(watch)]
         return self._firings(due, logs, time)
+
+    def _looks_last(self, watch: Watch) -> bool:
+        """Whether what the step to stop at has is to be looked at, so that it may be undone."""
+        return self.is_over and watch.callback.looks_first and watch.clock.step > watch.fired_at
 
     def _awaited(self) -> dict[Clock, int]:
         """Each clock with the nearest step that someone waits for on it."""
@@ -305,6 +340,8 @@ class Run:
         return self._readings.snapshot({clock: clock.optimizer for clock in self.clocks})
 
     def _fire(self) -> None:
+        if self.stop_reason == "nan":
+            self._agenda.clear()
         if not self._agenda:
             return
         uses_model = self._agenda.uses_model
@@ -327,10 +364,9 @@ class Run:
             clock.look(self.executions)
         self._agenda.add(self._collect({}))
         self.stopwatch.pause()
-        if self._watches:
+        if self._watches and self._closed is None:
             now = self._snapshot()
-            for watch in self._watches:
-                watch.window.close_epoch(now)
+            self._close_windows(now)
             self._closed = now.without_totals()
 
     def evaluated(self, results: Mapping[str, float]) -> None:
@@ -352,6 +388,7 @@ class Run:
 
     def end(self, logs: Mapping[str, float]) -> None:
         """Fire for the last step what fires at the end, and let the callbacks finish."""
+        self.is_ending = True
         self.settle(logs)
         if self.is_done:
             last = [w for w in self._watches if w.callback.at_end and w.clock.step > w.fired_at]

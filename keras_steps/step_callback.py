@@ -63,6 +63,9 @@ class StepCallback(keras.callbacks.Callback):
     uses_model: bool = True
     """Whether `on_step` looks at the model, which on JAX has to be given its values first."""
 
+    looks_first: ClassVar[bool] = False
+    """Whether it is called at an epoch's last step without waiting for the validation."""
+
     acts_before_updates: ClassVar[bool] = False
     """Whether it sets something that the next update uses."""
 

@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -44,12 +45,12 @@ class TableWriter:
 
     def __init__(self, path: Path, begin: int) -> None:
         self._path = path
-        self._format: _Format = _JsonLines() if path.suffix == ".jsonl" else _Csv()
+        self._format: _Format = _JsonLines() if path.suffix.lower() == ".jsonl" else _Csv()
         self._columns = ["step"]
         self._last: Row = {"step": -1}
         self._last_at = 0
         if begin and is_taken(path):
-            self._go_on(begin)
+            self.drop_past(begin)
         else:
             self._replace([])
 
@@ -60,7 +61,7 @@ class TableWriter:
         row = {**self._last, **scalars} if joins else {"step": step, **scalars}
         new = [name for name in scalars if name not in self._columns]
         if new and self._format.has_header:
-            rows = list(self._read())
+            rows = self._read()
             self._columns += new
             self._replace([*(rows[:-1] if joins else rows), row])
             return
@@ -72,56 +73,68 @@ class TableWriter:
             file.truncate()
         self._last, self._last_at = row, at
 
+    def drop_past(self, step: int) -> None:
+        """Drop the rows that lie past the step from which a run goes on."""
+        rows = self._read()
+        self._replace([row for row in rows if row["step"] <= step])
+
     def flush(self) -> None:
         pass
 
     def close(self) -> None:
         pass
 
-    def _go_on(self, begin: int) -> None:
-        text = self._path.read_bytes().decode(errors="replace")
-        header = self._format.columns(text)
-        if header is not None and header[:1] != ["step"]:
+    def _read(self) -> list[Row]:
+        """The rows that are whole: a kill may have cut the last one short."""
+        lines, end, cut = self._path.read_bytes().rpartition(b"\n")
+        try:
+            text = (lines + end).decode()
+            self._columns, rows = self._format.parse(text, cut.decode(errors="replace"))
+            for before, after in pairwise(row["step"] for row in rows):
+                if after <= before:
+                    raise ValueError(f"it has step {after} after step {before}")
+        except ValueError as error:
             raise ValueError(
-                f"{self._path} is not what StepCSVLogger writes: its first column is "
-                f"{header[0]!r}, not 'step'. Give another path."
-            )
-        self._columns = header or ["step"]
-        self._replace(row for row in self._read() if row["step"] <= begin)
-
-    def _read(self) -> Iterator[Row]:
-        with self._path.open(encoding="utf-8", errors="replace", newline="") as file:
-            yield from self._format.rows(file)
+                f"{self._path} is not what StepCSVLogger writes: {error}. Give another path."
+            ) from None
+        return rows
 
     def _replace(self, rows: Iterable[Row]) -> None:
         partial = self._path.with_name(f"{self._path.name}.partial")
-        with partial.open("wb") as file:
-            file.write(self._format.header(self._columns).encode())
-            for row in rows:
-                self._last, self._last_at = row, file.tell()
-                file.write(self._format.line(row, self._columns).encode())
-        os.replace(partial, self._path)
+        self._last, self._last_at = {"step": -1}, 0
+        try:
+            with partial.open("wb") as file:
+                file.write(self._format.header(self._columns).encode())
+                for row in rows:
+                    self._last, self._last_at = row, file.tell()
+                    file.write(self._format.line(row, self._columns).encode())
+            os.replace(partial, self._path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
 
 
 class _Format(Protocol):
     has_header: bool
 
-    def columns(self, text: str) -> list[str] | None:
-        """The columns that the file names at its head, if it does."""
-
     def header(self, columns: list[str]) -> str: ...
 
     def line(self, row: Row, columns: list[str]) -> str: ...
 
-    def rows(self, lines: Iterable[str]) -> Iterator[Row]:
-        """The rows that are whole: a kill may have cut the last one short."""
+    def parse(self, text: str, cut: str) -> tuple[list[str], list[Row]]:
+        """The columns and the rows of a file.
+
+        Args:
+            text: Its whole lines.
+            cut: What is there of a last line that has no end.
+
+        Raises:
+            ValueError: If it is another kind of file, with the reason.
+        """
 
 
 class _Csv:
     has_header = True
-
-    def columns(self, text: str) -> list[str] | None:
-        return next(csv.reader(io.StringIO(text, newline="")), None)
 
     def header(self, columns: list[str]) -> str:
         return self._joined(columns)
@@ -129,30 +142,27 @@ class _Csv:
     def line(self, row: Row, columns: list[str]) -> str:
         return self._joined(repr(row[name]) if name in row else "" for name in columns)
 
-    def rows(self, lines: Iterable[str]) -> Iterator[Row]:
-        reader = csv.reader(lines)
-        columns = next(reader, [])
-        for values in reader:
-            if len(values) == len(columns) and values[0].isdecimal():
-                pairs = zip(columns[1:], values[1:], strict=True)
-                yield {"step": int(values[0]), **{n: float(v) for n, v in pairs if v}}
+    def parse(self, text: str, cut: str) -> tuple[list[str], list[Row]]:
+        columns, *lines = csv.reader(io.StringIO(text or cut, newline=""))
+        if columns[:1] != ["step"] or len(set(columns)) < len(columns):
+            raise ValueError(f"its columns are {', '.join(columns)[:80]!r}")
+        return columns, [self._row(columns, line) for line in lines]
+
+    def _row(self, columns: list[str], line: list[str]) -> Row:
+        try:
+            pairs = zip(columns[1:], line[1:], strict=True)
+            return {"step": int(line[0]), **{n: float(v) for n, v in pairs if v}}
+        except (IndexError, ValueError):
+            raise ValueError(f"it has the row {','.join(line)[:80]!r}") from None
 
     def _joined(self, values: Iterable[str]) -> str:
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerow(values)
-        return text.getvalue()
+        csv.writer(text, lineterminator="\r\n").writerow(values)  # so that it quotes both
+        return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 class _JsonLines:
     has_header = False
-
-    def columns(self, text: str) -> list[str] | None:
-        first = text.partition("\n")[0]
-        try:
-            row = json.loads(first)
-        except ValueError:
-            return [first[:40]] if "\n" in text else None
-        return list(row) if isinstance(row, dict) else [first[:40]]
 
     def header(self, columns: list[str]) -> str:
         return ""
@@ -160,7 +170,18 @@ class _JsonLines:
     def line(self, row: Row, columns: list[str]) -> str:
         return json.dumps(row, ensure_ascii=False) + "\n"
 
-    def rows(self, lines: Iterable[str]) -> Iterator[Row]:
-        for line in lines:
-            if line.endswith("\n"):
-                yield json.loads(line)
+    def parse(self, text: str, cut: str) -> tuple[list[str], list[Row]]:
+        start = '{"step": '
+        if not cut.startswith(start[: len(cut)]):
+            raise ValueError(f"it has the line {cut[:80]!r}")
+        return ["step"], [self._row(line) for line in text.split("\n")[:-1]]
+
+    def _row(self, line: str) -> Row:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        is_row = isinstance(row, dict) and next(iter(row), None) == "step"
+        if not is_row or not all(isinstance(value, (int, float)) for value in row.values()):
+            raise ValueError(f"it has the line {line[:80]!r}")
+        return row

@@ -46,7 +46,7 @@ class TensorBoardWriter:
 
     def __init__(self, directory: Path, begin: int, prefixes: Iterable[str]) -> None:
         self._directory = directory
-        self._begin = begin
+        self._purge_from = begin + 1 if begin else 0
         self._prefixes = prefixes
         self._runs: dict[str, _EventFile] = {}
         self._run("train")
@@ -70,15 +70,24 @@ class TensorBoardWriter:
         self._run("train").add_histograms(step, arrays)
 
     def flush(self) -> None:
-        pass
+        """See that no one has taken the files away; what they hold was flushed by each write."""
+        for run in self._runs.values():
+            run.require_existence()
 
     def close(self) -> None:
         for run in self._runs.values():
             run.close()
 
+    def drop_past(self, step: int) -> None:
+        """Begin a session in each run from which readers drop what lies past a step."""
+        self.close()
+        self._purge_from = step + 1
+        for name in list(self._runs):
+            self._runs[name] = _EventFile(self._directory / name, self._purge_from)
+
     def _run(self, name: str) -> _EventFile:
         if name not in self._runs:
-            self._runs[name] = _EventFile(self._directory / name, self._begin)
+            self._runs[name] = _EventFile(self._directory / name, self._purge_from)
         return self._runs[name]
 
 
@@ -97,18 +106,26 @@ class _EventFile:
     for its beginning, and drop what lies at or past the step of each later one.
     """
 
-    def __init__(self, directory: Path, begin: int) -> None:
+    def __init__(self, directory: Path, purge_from: int) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         directory.mkdir(parents=True, exist_ok=True)
-        file = (directory / _next_name(directory)).open("xb")
+        self._path = directory / _next_name(directory)
+        file = self._path.open("xb")
         self.close = weakref.finalize(self, file.close)  # also after a fit that was broken off
         self._records = RecordWriter(file)
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._add(file_version="brain.Event:2")
-        self._add(step=begin + 1 if begin else 0, session_log=start)
+        self._add(step=purge_from, session_log=start)
+
+    def require_existence(self) -> None:
+        """Raise if what is written goes to a file that is in no directory any more."""
+        if not self._path.exists():
+            raise FileNotFoundError(
+                f"{self._path} was removed while it was written to: its curves are lost."
+            )
 
     def add_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         # As simple values: of tensors, the older EventAccumulator would keep what was dropped.

@@ -41,6 +41,12 @@ def place_for(
     return place
 
 
+def share_a_timeline(one: Path, other: Path) -> bool:
+    """Whether two places are one, or one of them is what a later run of the other writes to."""
+    one, other = (Path(os.path.realpath(path)) for path in (one, other))
+    return bool(_number(one, other) or _number(other, one))
+
+
 def local_path(path: str | os.PathLike[str], name: str) -> Path:
     """`path` as a path on this machine, or the error that says what `name` takes."""
     if not isinstance(path, (str, os.PathLike)):
@@ -50,7 +56,7 @@ def local_path(path: str | os.PathLike[str], name: str) -> Path:
         raise ValueError(f"{name} must be a path; received ''.")
     if "://" in str(text):
         raise ValueError(f"{name} must be a path on this machine; received {text!r}.")
-    return Path(text).absolute()
+    return Path(text).expanduser().absolute()
 
 
 def require_writable(directory: Path, asked_by: str) -> None:
@@ -80,15 +86,18 @@ def _take_after(number: int, path: Path, take: Callable[[Path], None]) -> int:
 
 
 def _siblings(path: Path) -> list[tuple[int, Path]]:
-    """The numbered places that exist: `path` is 1, `path_2` is 2."""
-    numbered = re.compile(re.escape(path.stem) + r"_([1-9]\d*)" + re.escape(path.suffix))
-    found = [(1, path)] if path.exists() else []
-    if path.parent.is_dir():
-        for place in path.parent.iterdir():
-            match = numbered.fullmatch(place.name)
-            if match and int(match[1]) > 1:
-                found.append((int(match[1]), place))
-    return found
+    """The places that exist, with their numbers."""
+    places = path.parent.iterdir() if path.parent.is_dir() else ()
+    return [(number, place) for place in places if (number := _number(path, place))]
+
+
+def _number(path: Path, place: Path) -> int | None:
+    """Which of the places of `path` it is: `path` is 1, `path_2` is 2; None: no such."""
+    if place == path:
+        return 1
+    numbered = re.escape(path.stem) + r"_([1-9]\d*)" + re.escape(path.suffix)
+    match = re.fullmatch(numbered, place.name) if place.parent == path.parent else None
+    return int(match[1]) if match and int(match[1]) > 1 else None
 
 
 def _sibling(path: Path, number: int) -> Path:

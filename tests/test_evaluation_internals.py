@@ -19,7 +19,7 @@ from flavours import (
 
 from keras_steps import keras_internals as internals
 from keras_steps import testing
-from keras_steps.keras_internals import evaluation
+from keras_steps.keras_internals import prepared_data
 
 on_tensorflow = pytest.mark.skipif(not ON_TENSORFLOW, reason="about TensorFlow")
 on_torch = pytest.mark.skipif(FLAVOUR != "torch", reason="about torch")
@@ -105,12 +105,48 @@ def test_steps_are_exact_within_executions_of_four(steps, batches):
 
 @pytest.mark.skipif(not IS_TF_KERAS, reason="Keras 3 has the number as a constant")
 def test_tf_keras_cuts_the_variable_in_an_epochs_last_execution():
+    """An evaluation there would make its test_function for one batch an execution, for good."""
     model = make_model(steps_per_execution=4)
     prepared = evaluator(model, batches=8)
-    expected = prepared.evaluate()
     with internals.batches_set_to(model, 1):
-        assert prepared.evaluate() == expected
+        within = prepared.evaluate()
         assert internals.steps_per_execution(model) == 1
+    assert [within, prepared.evaluate()] == [(bare(model, 8), 8)] * 2
+
+
+@on_tensorflow
+@pytest.mark.parametrize("kind", ["float64", "float16", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_arrays_of_any_type_give_what_evaluate_gives(kind, parts):
+    x, y = (10 * array for array in arrays(5, seed=3))
+    weights = np.arange(len(x)) / 10
+    data = {"x": x.astype(kind), "y": y.astype(kind), "sample_weight": None}
+    if parts == 3:
+        data["sample_weight"] = weights
+    model = make_model()
+    prepared = internals.Evaluator(model, *data.values(), batch_size=BATCH, steps=None)
+    expected = model.evaluate(**data, batch_size=BATCH, verbose=0, return_dict=True)
+    assert prepared.evaluate() == (expected, 5)
+
+
+def test_inputs_by_name_and_in_lists():
+    keras.utils.set_random_seed(1)
+    inputs = [keras.layers.Input((4,), name=name) for name in "ab"]
+    both = keras.layers.Concatenate()(inputs)
+    model = keras.Model(inputs, [keras.layers.Dense(1)(both), keras.layers.Dense(1)(both)])
+    model.compile("sgd", ["mse", "mse"])
+    x, y = arrays(3)
+    fit(model, [], x=[x, x], y=[y, y])
+    expected = model.evaluate([x, x], [y, y], batch_size=BATCH, verbose=0, return_dict=True)
+    for given in ([x, x], {"a": x, "b": x}):
+        prepared = internals.Evaluator(model, given, [y, y], None, batch_size=BATCH, steps=None)
+        assert prepared.evaluate() == (expected, 3)
+
+
+def test_arrays_of_different_lengths_are_refused_with_keras_own_words():
+    x, y = arrays(3)
+    with pytest.raises(ValueError, match="cardinality"):
+        internals.Evaluator(make_model(), x, y[:-1], None, batch_size=BATCH, steps=None)
 
 
 @on_tensorflow
@@ -129,7 +165,7 @@ def test_no_warning_of_the_end_of_data_of_unknown_size(caplog):
 @pytest.mark.skipif(IS_TF_KERAS, reason="tf_keras changes no more")
 @pytest.mark.parametrize("kinds", [{}, {FLAVOUR: "Renamed"}])
 def test_without_keras_private_names_the_data_are_prepared_each_time(monkeypatch, kinds):
-    monkeypatch.setattr(evaluation, "_ITERATORS", kinds)
+    monkeypatch.setattr(prepared_data, "_ITERATORS", kinds)
     model = make_model()
     prepared = evaluator(model)
     assert not prepared.is_prepared

@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "agenda": set(),
     "evaluations": {"preflight"},
     "stop_reason": set(),
+    "background": set(),
     "run_state": set(),
     "run": {
         "agenda",
@@ -43,7 +44,7 @@ MAY_IMPORT = {
     "fit_adapter": {"clock", "keras_internals", "preflight", "reports", "run"},
     "step_callback": {"fit_adapter", "global_step", "keras_internals", "run", "triggers"},
     "monitor": {"keras_internals", "run", "step_callback"},
-    "reporting": {"preflight", "reports", "run", "step_callback", "triggers"},
+    "reporting": {"preflight", "reports", "run", "step_callback", "timelines", "triggers"},
     "evaluation_data": {"keras_internals"},
     "timelines": set(),
     "atomic": set(),
@@ -55,6 +56,7 @@ MAY_IMPORT = {
     "table_writer": set(),
     "history_points": set(),
     "curve_figure": set(),
+    "rollback": {"keras_internals", "run", "run_state", "step_callback", "triggers"},
     "scheduled": {"foreign_schedules", "keras_internals", "run", "step_callback", "triggers"},
     "testing": {"clock", "step_callback", "triggers"},
 }

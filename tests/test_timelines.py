@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from keras_steps import table_writer, tensorboard_writer
-from keras_steps.timelines import place_for
+from keras_steps.timelines import local_path, place_for, share_a_timeline
 
 
 def place_of(path, *, goes_on, kind=table_writer):
@@ -64,6 +64,34 @@ def test_what_is_no_directory_is_passed_over(tmp_path):
     (tmp_path / "logs_2").write_text("something")
     place, _ = place_of(tmp_path / "logs", goes_on=False, kind=tensorboard_writer)
     assert place == tmp_path / "logs_3"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("logs", "logs", True),
+        ("logs", "sub/../logs", True),
+        ("logs", "link", True),
+        ("logs", "logs_2", True),
+        ("m_10.csv", "m.csv", True),
+        ("logs", "logs_1", False),
+        ("logs", "logs_x", False),
+        ("logs_2", "logs_3", False),
+        ("m.csv", "m.jsonl", False),
+        ("m.csv", "sub/m.csv", False),
+        ("logs", "logs/m.csv", False),
+    ],
+)
+def test_places_that_a_run_and_a_later_one_of_another_would_share(tmp_path, one, other, expected):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "logs")
+    assert share_a_timeline(tmp_path / one, tmp_path / other) is expected
+    assert share_a_timeline(tmp_path / other, tmp_path / one) is expected
+
+
+def test_a_path_below_the_home_directory(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert local_path("~/logs", "f(x)") == tmp_path / "logs"
 
 
 TAKES_TWENTY = """

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from keras_steps.reporting import checked_extra
 from keras_steps.reports import with_extra
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
@@ -70,12 +71,8 @@ class LogEveryN(StepCallback):
         self.metrics = _checked_names(metrics)
         if logger is not None and not isinstance(logger, (logging.Logger, logging.LoggerAdapter)):
             raise TypeError(f"LogEveryN(logger) must be a logging.Logger; received {logger!r}.")
-        if extra is not None and not callable(extra):
-            raise TypeError(
-                f"LogEveryN(extra) must be a function from the model to a dict; received {extra!r}."
-            )
         self.logger = logger
-        self.extra = extra
+        self.extra = checked_extra(extra, "LogEveryN")
         self.uses_model = extra is not None
         self._run: Run | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from keras_steps.reporting import Reporting, Writer
+from keras_steps.reporting import Reporting, Writer, takes
 from keras_steps.run import Run
 from keras_steps.triggers import Trigger
 
@@ -22,7 +22,8 @@ class ReportEveryN(Reporting):
             `flush()` and `close()`. `scalars` is a dict from names to floats of its own. An
             evaluation's results come at once, so that a step may bring two calls, never a
             name twice. `flush` is called every 10 seconds of training and at the end of each
-            fit, `close` after that: a writer for several fits opens itself again.
+            fit, `close` after that: a writer for several fits opens itself again. If it has a
+            `drop_past(step)`, that is called when a rollback has taken the run back to a step.
         every: Steps between two reports, or a trigger. The last step is reported as well.
         extra: A function from the model to a dict of further scalars, called when a report
             is due.
@@ -67,12 +68,17 @@ class ReportEveryN(Reporting):
 def _check(writer: Any) -> None:
     names = ("write", "flush", "close")
     missing = [name for name in names if not callable(getattr(writer, name, None))]
-    if isinstance(writer, type) or (missing and ("write" not in missing or not callable(writer))):
+    is_object = "write" not in missing
+    if isinstance(writer, type) or (missing and (is_object or not callable(writer))):
         lacking = f", which has no {' and no '.join(missing)}" if missing else ""
-        raise TypeError(
-            "ReportEveryN(writer) must be a function of (step, scalars), or an object with "
-            f"write(step, scalars), flush() and close(); received {writer!r}{lacking}."
-        )
+    elif not takes(writer.write if is_object else writer, "step", "scalars"):
+        lacking = ", which can't be called like that"
+    else:
+        return
+    raise TypeError(
+        "ReportEveryN(writer) must be a function of (step, scalars), or an object with "
+        f"write(step, scalars), flush() and close(); received {writer!r}{lacking}."
+    )
 
 
 class _Function:

@@ -13,6 +13,8 @@ from keras_steps.table_writer import TableWriter, is_taken, take
 from keras_steps.timelines import local_path, place_for, require_writable
 from keras_steps.triggers import Trigger
 
+_OTHER_FORMATS = (".bz2", ".gz", ".json", ".tar", ".tsv", ".xlsx", ".xz", ".zip", ".zst")
+
 
 class StepCSVLogger(Reporting):
     """Writes reports and evaluations to a CSV file, one row a step.
@@ -27,13 +29,14 @@ class StepCSVLogger(Reporting):
     `metrics_2.csv`, and says so in a line. Under a strategy only the chief writes.
 
     Args:
-        path: The file. Its directory is made if need be.
+        path: The file. Its directory is made if need be, and `~` is the home directory.
         every: Steps between two reports, or a trigger. The last step is reported as well.
         optimizer: As in StepCallback.
 
     Raises:
-        ValueError: If `every` is less than 1; at train begin, if another callback of the fit
-            writes there too; when it goes on with a file that it did not write.
+        ValueError: If `every` is less than 1, or `path` ends like a file of another format; at
+            train begin, if another callback of the fit writes there too; when it goes on with
+            a file that it did not write.
         TypeError: If an argument is of the wrong kind.
         OSError: At train begin, if the directory can't be written to.
 
@@ -53,6 +56,12 @@ class StepCSVLogger(Reporting):
     ) -> None:
         super().__init__(every, optimizer=optimizer)
         self.place = local_path(path, "StepCSVLogger(path)")
+        if self.place.suffix.lower() in _OTHER_FORMATS:
+            raise ValueError(
+                f"StepCSVLogger(path) writes CSV, or JSON lines, as plain text; received {path!r}, "
+                f"and readers take {self.place.suffix!r} for something else. End it in .csv or "
+                ".jsonl."
+            )
 
     def begin(self, run: Run) -> None:
         super().begin(run)

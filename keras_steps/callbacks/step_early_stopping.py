@@ -89,7 +89,8 @@ class StepEarlyStopping(StepCallback):
         if self.monitor.improves(value):
             self.monitor.best, self._waited = value, 0
             if self.restore_best_weights:
-                self._best_weights = self._copy_of_weights(self._run)
+                with self._run.variables.published():
+                    self._best_weights = self.model.get_weights()
             return
         self._waited += 1
         if self._waited >= self.patience:
@@ -126,8 +127,3 @@ class StepEarlyStopping(StepCallback):
         self.monitor.best = None
         self._waited = 0
         self._counted_at = self._best_weights = None
-
-    def _copy_of_weights(self, run: Run) -> list[np.ndarray]:
-        """Copies: on torch and JAX, get_weights may give views of what training changes."""
-        with run.variables.published():
-            return [np.array(weight) for weight in self.model.get_weights()]

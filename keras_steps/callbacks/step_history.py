@@ -93,13 +93,14 @@ class StepHistory(Reporting):
         return draw(name, {n: self._curve(n) for n in names}, self._curve("learning_rate"))
 
     def get_state(self) -> dict[str, Any]:
-        return self._points.state()
+        return {**super().get_state(), **self._points.state()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
+        super().set_state(state)
         self._points.restore(state)
 
     def open_writer(self, run: Run, step: int) -> HistoryPoints:
-        self._points.drop_past(step)
+        self._points.drop_past(step if step else -1)
         return self._points
 
     def _curve(self, name: str) -> tuple[list[int], list[float]]:

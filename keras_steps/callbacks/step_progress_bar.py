@@ -74,11 +74,18 @@ class StepProgressBar(StepCallback):
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         self._draw(step, logs)
 
+    def rewound(self, run: Run) -> None:
+        self._draw(run.clock_of(self).step, {})
+
     def end(self, run: Run) -> None:
         if self._bar is not None and self._bar.n != run.clock_of(self).step:
             self._draw(run.clock_of(self).step, {})
         self._close()
         self._run = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy draws a bar of its own."""
+        return {**super().__getstate__(), "_bar": None}
 
     def _total(self) -> int | None:
         assert self._run is not None
@@ -90,12 +97,12 @@ class StepProgressBar(StepCallback):
         bar, run = self._bar, self._run
         if bar is None or run is None:
             return
-        bar.initial = run.begun_at[run.clock_of(self)]  # another callback may have restored it
         total = self._total()
         if total != bar.total:  # the end of the epochs was not known at train begin
-            began = bar.start_t
-            bar.reset(total)
+            began, bar.initial = bar.start_t, 0
+            bar.reset(total)  # which draws it at 0
             bar.start_t = began
+        bar.initial = run.begun_at[run.clock_of(self)]  # another callback may have restored it
         bar.n = step
         if "loss" in logs:
             bar.set_postfix_str(f"loss={format_value('loss', logs['loss'])}", refresh=False)

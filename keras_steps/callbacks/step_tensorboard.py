@@ -31,7 +31,8 @@ class StepTensorBoard(Reporting):
     the chief writes.
 
     Args:
-        log_dir: The log directory, for `tensorboard --logdir`. It is made if need be.
+        log_dir: The log directory, for `tensorboard --logdir`. It is made if need be, and `~` is
+            the home directory.
         every: Steps between two reports, or a trigger. The last step is reported as well.
         histograms_every: Steps between two histograms of each weight, or a trigger.
             Default: none. Costs a copy of all weights each time.
@@ -41,9 +42,10 @@ class StepTensorBoard(Reporting):
 
     Raises:
         ValueError: If an interval is less than 1, or `log_dir` not on this machine; at train
-            begin, if another callback of the fit writes there too.
+            begin, if another callback of the fit writes there too, or would in a later run.
         TypeError: If an argument is of the wrong kind.
-        OSError: At train begin, if `log_dir` can't be written to.
+        OSError: At train begin, if `log_dir` can't be written to; later, if the disk is full or
+            the files have been taken away.
 
     Example:
 
@@ -105,6 +107,9 @@ def _weights_by_name(model: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for weight, array in zip(model.weights, model.get_weights(), strict=True):
         name = getattr(weight, "path", None) or weight.name.partition(":")[0]
-        number = sum(taken == name or taken.startswith(f"{name}__") for taken in found)
-        found[f"{name}__{number + 1}" if number else name] = array
+        label, number = name, 1
+        while label in found:
+            number += 1
+            label = f"{name}__{number}"
+        found[label] = array
     return found

@@ -10,7 +10,7 @@ from keras_steps.keras_internals.console import (
     progress_bar,
 )
 from keras_steps.keras_internals.directions import direction_of
-from keras_steps.keras_internals.evaluation import Evaluator, takes_prepared_data
+from keras_steps.keras_internals.evaluation import Evaluator
 from keras_steps.keras_internals.fit_call import FitCall, calls_around, is_within
 from keras_steps.keras_internals.fitting import (
     batches_set_to,
@@ -19,6 +19,8 @@ from keras_steps.keras_internals.fitting import (
     is_end_of_data,
     reads_attributes_each_step,
     skip_all_epochs,
+    skip_validation,
+    start_at_epoch,
     steps_per_execution,
     without_results,
 )
@@ -29,13 +31,24 @@ from keras_steps.keras_internals.kept_state import random_states_kept, training_
 from keras_steps.keras_internals.metrics import (
     mean_metrics,
 )
+from keras_steps.keras_internals.model_state import (
+    assigned,
+    copied,
+    first_non_finite,
+    state_variables,
+)
 from keras_steps.keras_internals.optimizers import (
+    build_optimizer,
     core_optimizer,
     counter_of,
     is_loss_scaled,
     is_optimizer,
     learning_rate_source,
 )
+from keras_steps.keras_internals.prepared_data import takes_prepared_data
+from keras_steps.keras_internals.saving import PreparedSave, can_save, prepare_save
+from keras_steps.keras_internals.skipping import TrainingData
+from keras_steps.keras_internals.training_data import training_data_of
 from keras_steps.keras_internals.variables import (
     CoordinatedVariables,
     JaxState,
@@ -55,13 +68,21 @@ __all__ = [
     "CoordinatedVariables",
     "Evaluator",
     "JaxState",
+    "PreparedSave",
+    "TrainingData",
     "Variables",
+    "assigned",
     "backend_of",
     "batches_set_to",
+    "build_optimizer",
+    "can_save",
     "cannot_run",
+    "copied",
     "core_optimizer",
     "counter_of",
+    "direction_of",
     "fetched",
+    "first_non_finite",
     "has_keras_train_step",
     "is_end_of_data",
     "is_loss_scaled",
@@ -70,14 +91,18 @@ __all__ = [
     "jax_state_in_flight",
     "learning_rate_source",
     "mean_metrics",
+    "prepare_save",
     "progress_bar",
     "random_states_kept",
-    "direction_of",
     "read_number",
     "reads_attributes_each_step",
     "skip_all_epochs",
+    "skip_validation",
+    "start_at_epoch",
+    "state_variables",
     "steps_per_execution",
     "takes_prepared_data",
+    "training_data_of",
     "training_kept",
     "variables_of",
     "without_results",

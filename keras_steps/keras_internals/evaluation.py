@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import itertools
 import logging
 import warnings
@@ -13,13 +11,9 @@ from typing import Any
 
 from keras_steps.keras_internals.fitting import batches_set_to, steps_per_execution
 from keras_steps.keras_internals.flavour import backend_of
+from keras_steps.keras_internals.prepared_data import cache_of, iterator_over
 
 _RAN_OUT = "Your input ran out of data"
-_ITERATORS = {
-    "tensorflow": "TFEpochIterator",
-    "jax": "JAXEpochIterator",
-    "torch": "TorchEpochIterator",
-}
 
 
 class Evaluator:
@@ -45,7 +39,7 @@ class Evaluator:
         self._steps = steps
         self._batches = steps_per_execution(model)
         self._data = {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-        self._iterator = _iterator_over(model, self._data, steps)
+        self._iterator = iterator_over(model, self._data, steps)
 
     @property
     def is_prepared(self) -> bool:
@@ -65,7 +59,7 @@ class Evaluator:
             if self._iterator is None:
                 results = model.evaluate(**self._data, steps=self._steps, **options)
             else:
-                with _attribute_set_to(model, _cache_of(model), self._iterator):
+                with _attribute_set_to(model, cache_of(model), self._iterator):
                     results = model.evaluate(_use_cached_eval_dataset=True, **options)
             batches = counted.executions * self._batches
             return results, batches if model.test_function is counted else None
@@ -75,55 +69,6 @@ class Evaluator:
         if steps_per_execution(self._model) == self._batches:
             return nullcontext()
         return batches_set_to(self._model, self._batches)
-
-
-def _cache_of(model: Any) -> str:
-    """The attribute in which fit keeps what goes through its validation data."""
-    return "_eval_data_handler" if backend_of(model) == "tf_keras" else "_eval_epoch_iterator"
-
-
-def _iterator_over(model: Any, data: dict[str, Any], steps: int | None) -> Any:
-    """Keras's own iterator as evaluate makes it, or None if evaluate would not use it."""
-    if not takes_prepared_data(model):
-        return None
-    if backend_of(model) == "tf_keras":
-        from tf_keras.src.engine import data_adapter
-
-        with model.distribute_strategy.scope():
-            return data_adapter.get_data_handler(
-                **data,
-                steps_per_epoch=steps,
-                model=model,
-                steps_per_execution=model._steps_per_execution,
-                pss_evaluation_shards=model._pss_evaluation_shards,
-            )
-    kind = _iterator_kind(backend_of(model))
-    if kind is None:
-        return None
-    strategy = getattr(model, "distribute_strategy", None)
-    return kind(
-        **data,
-        **({} if strategy is None else {"distribute_strategy": strategy}),
-        steps_per_epoch=steps,
-        steps_per_execution=model.steps_per_execution,
-    )
-
-
-def takes_prepared_data(model: Any) -> bool:
-    """Whether its evaluate is Keras's, and knows the private argument for prepared data."""
-    evaluate = inspect.unwrap(type(model).evaluate)
-    home = evaluate.__module__.partition(".")[0]
-    return (
-        home in ("keras", "tf_keras") and "_use_cached_eval_dataset" in evaluate.__code__.co_consts
-    )
-
-
-def _iterator_kind(backend: str) -> Any:
-    try:
-        trainer = importlib.import_module(f"keras.src.backend.{backend}.trainer")
-    except ImportError:
-        return None
-    return getattr(trainer, _ITERATORS.get(backend, ""), None)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,8 +13,9 @@ _CALLS = ("fit", "evaluate", "predict")
 class FitCall:
     """A call of fit, evaluate or predict: Keras's, or a model's own that has a CallbackList.
 
-    Its local variables `callbacks`, `epochs`, `initial_epoch` and `validation_data` are looked
-    at; Keras 3 and tf_keras have them under these names.
+    Its local variables `callbacks`, `epochs`, `initial_epoch`, `validation_data`, and
+    `epoch_iterator` or `data_handler`, are looked at; Keras 3 and tf_keras have them under
+    these names.
     """
 
     def __init__(self, frame: Any) -> None:
@@ -21,11 +23,22 @@ class FitCall:
         self.name: str = frame.f_code.co_name
         self.callbacks: Any = local.get("callbacks")
         self.epochs: int = local.get("epochs") or 0
-        self.initial_epoch: int = local.get("initial_epoch") or 0
+        self.initial_epoch = int.__int__(local.get("initial_epoch", 0))
         self.validates: bool | None = None
         """Whether fit validates at the ends of epochs; None: it does not tell."""
         if "validation_data" in local:
             self.validates = local["validation_data"] is not None
+        sources = (local.get("epoch_iterator"), local.get("data_handler"))
+        found = [s for s in sources if hasattr(s, "_enumerate_iterator") or hasattr(s, "steps")]
+        self._data_source = weakref.ref(found[0]) if found else None
+
+    @property
+    def data_source(self) -> Any:
+        """What makes the iterators: Keras 3's EpochIterator or tf_keras's DataHandler; or None.
+
+        This object may outlive the fit, and does not keep its data.
+        """
+        return self._data_source and self._data_source()
 
 
 def calls_around(frame: Any = None) -> Iterator[FitCall]:

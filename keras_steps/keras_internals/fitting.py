@@ -40,18 +40,32 @@ def has_keras_train_step(model: Any) -> bool:
 def skip_all_epochs(model: Any, call: FitCall) -> None:
     """Let a fit that is at its train begin make no step, epoch or validation.
 
-    `stop_training` set before the first batch lets one execution run. What is set here
-    undoes itself when it is read, and speaks for this fit only: another callback may
-    break the fit off before.
+    `stop_training` set before the first batch lets one execution run.
     """
+    start_at_epoch(model, call, call.epochs)
+
+
+def start_at_epoch(model: Any, call: FitCall, epoch: int) -> None:
+    """Let a fit that is at its train begin start with a later epoch than it was asked to.
+
+    What is set here undoes itself when it is read, and speaks for this fit only: another
+    callback may break the fit off before.
+
+    Args:
+        model: The model that is trained.
+        call: The call of its fit.
+        epoch: The first epoch to be made, counted from 0; fit's `epochs` and more: none is made.
+    """
+    if epoch <= call.initial_epoch:
+        return
     if backend_of(model) != "tf_keras":
-        model._initial_epoch = _InitialEpochOnce(model, call)
+        model._initial_epoch = _InitialEpochOnce(model, call, epoch)
         return
     theirs = model._maybe_load_initial_counters_from_ckpt
 
-    def once(steps: Any, epoch: int) -> tuple[int, int]:
+    def once(steps: Any, initial_epoch: int) -> tuple[int, int]:
         del model._maybe_load_initial_counters_from_ckpt
-        return (call.epochs, 0) if is_within(call.callbacks) else theirs(steps, epoch)
+        return (epoch, 0) if is_within(call.callbacks) else theirs(steps, initial_epoch)
 
     model._maybe_load_initial_counters_from_ckpt = once
 
@@ -59,8 +73,8 @@ def skip_all_epochs(model: Any, call: FitCall) -> None:
 class _InitialEpochOnce(int):
     """What Keras 3 reads in `self._initial_epoch or initial_epoch`, once."""
 
-    def __new__(cls, model: Any, call: FitCall) -> _InitialEpochOnce:
-        self = super().__new__(cls, call.epochs)
+    def __new__(cls, model: Any, call: FitCall, epoch: int) -> _InitialEpochOnce:
+        self = super().__new__(cls, epoch)
         self.model, self.callbacks, self.before = model, call.callbacks, model._initial_epoch
         return self
 
@@ -70,7 +84,21 @@ class _InitialEpochOnce(int):
 
     def __bool__(self) -> bool:
         self.model._initial_epoch = self.before
-        return int(self) > 0 and is_within(self.callbacks)
+        return is_within(self.callbacks)
+
+
+def skip_validation(model: Any, call: FitCall) -> None:
+    """Let a fit not validate at the end of the epoch under way, where it would.
+
+    This undoes itself when Keras asks whether to validate, and speaks for this fit only.
+    """
+    theirs = model._should_eval
+
+    def once(epoch: int, validation_freq: Any) -> bool:
+        del model._should_eval
+        return not is_within(call.callbacks) and theirs(epoch, validation_freq)
+
+    model._should_eval = once
 
 
 def without_results(model: Any) -> None:

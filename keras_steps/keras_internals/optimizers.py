@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from keras_steps.keras_internals.flavour import backend_of
@@ -44,3 +45,21 @@ def learning_rate_source(optimizer: Any) -> Any:
     The public `learning_rate` of an optimizer with a schedule evaluates it, eagerly.
     """
     return getattr(core_optimizer(optimizer), "_learning_rate", None)
+
+
+def build_optimizer(model: Any) -> None:
+    """Create the variables of `model.optimizer` that fit would create with its first batch.
+
+    Keras 3 does so before train begin on JAX and torch, but on TensorFlow without a strategy
+    only as it traces the first batch, and so does tf_keras. A model that is not built yet
+    leaves it as it is.
+    """
+    optimizer = model.optimizer
+    if not model.built or getattr(optimizer, "built", False):
+        return
+    strategy = getattr(model, "distribute_strategy", None)
+    with nullcontext() if strategy is None else strategy.scope():
+        if hasattr(optimizer, "_create_all_weights"):  # tf_keras's legacy optimizers
+            optimizer._create_all_weights(model.trainable_variables)
+        else:
+            optimizer.build(model.trainable_variables)

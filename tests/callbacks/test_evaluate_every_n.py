@@ -133,6 +133,17 @@ def test_training_is_the_same_after_an_evaluation_before_the_first_update():
     assert_same(trained([evaluate]), trained([]))
 
 
+def test_training_is_the_same_if_the_first_evaluation_builds_the_model():
+    def unbuilt(callbacks):
+        keras.utils.set_random_seed(1)
+        layers = [keras.layers.Dense(3), keras.layers.Dropout(0.5), keras.layers.Dense(1)]
+        model = keras.Sequential(layers)
+        model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+        return fit(model, callbacks, epochs=2).history, state_of(model)
+
+    assert_same(unbuilt([EvaluateEveryN(far_off(), every=3, at_start=True)]), unbuilt([]))
+
+
 class Noise(keras.layers.Layer):
     """Adds noise, in inference too."""
 
@@ -359,7 +370,10 @@ def test_with_steps_each_evaluation_starts_from_the_beginning(executions_of):
     longer.y[6 * BATCH :] = 1e6
     shorter = Batches(9)
     shorter.size = 6
-    assert evaluations(longer, 6) == evaluations(shorter, None)
+    wanted = evaluations(shorter, None)
+    assert evaluations(longer, 6) == wanted
+    if ON_TENSORFLOW:
+        assert evaluations(tf_dataset(9), 6) == wanted
 
 
 def test_arrays_are_cut_into_batches_of_32():

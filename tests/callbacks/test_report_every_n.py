@@ -1,13 +1,18 @@
 """ReportEveryN: what a writer is handed, when, and what comes of its errors."""
 
+import copy
 import math
+import types
+from unittest import mock
 
 import numpy as np
+import pandas
 import pytest
-from curves import losses, warnings_of_nan
+from curves import losses, steps, warnings_of_nan
 from flavours import BATCH, FLAVOUR, fit, keras, make_model
 
 import keras_steps as ks
+from keras_steps.keras_internals import counter_of
 from keras_steps.testing import FakeClock, Recorder
 
 
@@ -185,6 +190,125 @@ def test_only_the_chief_writes(monkeypatch, tmp_path):
     assert notes.calls == []
     assert list(tmp_path.iterdir()) == []
     assert history.steps == [5, 10]
+
+
+async def later(step, scalars):
+    pass
+
+
+@pytest.mark.parametrize(
+    "writer",
+    [
+        None,
+        3,
+        Notes,
+        object(),
+        lambda step: None,
+        lambda step, scalars, more: None,
+        later,
+        types.SimpleNamespace(write=print),
+        types.SimpleNamespace(write=lambda step: None, flush=print, close=print),
+    ],
+)
+def test_what_is_no_writer(writer):
+    with pytest.raises(
+        TypeError, match=r"^ReportEveryN\(writer\) must be a function of \(step, sc"
+    ):
+        ks.ReportEveryN(writer)
+
+
+@pytest.mark.parametrize("writer", [print, {}.setdefault, mock.Mock(), lambda *given: None])
+def test_what_is_a_writer(writer):
+    assert ks.ReportEveryN(writer).given is writer
+
+
+@pytest.mark.parametrize("extra", [{}, "norm", lambda: {}, lambda model, step: {}, later])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda extra: ks.ReportEveryN(print, extra=extra),
+        lambda extra: ks.StepTensorBoard(extra=extra),
+        lambda extra: ks.LogEveryN(extra=extra),
+    ],
+)
+def test_what_is_no_extra(make, extra):
+    with pytest.raises(
+        TypeError, match=r"\(extra\) must be a function from the model to a dict; r"
+    ):
+        make(extra)
+
+
+class Interrupts(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 7:
+            raise KeyboardInterrupt
+
+
+def test_c40_copies_after_an_interrupt_go_on(tmp_path):
+    """Open files and a drawn bar stay with the fit that was broken off."""
+    model = make_model()
+    callbacks = [
+        ks.StepTensorBoard(tmp_path / "logs", 3, histograms_every=4),
+        ks.StepCSVLogger(tmp_path / "m.csv", 3),
+        ks.StepCSVLogger(tmp_path / "m.jsonl", 3),
+        ks.StepHistory(3),
+        ks.StepProgressBar(),
+        ks.LogEveryN(3),
+        ks.ReportEveryN(print, 3),
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, [*callbacks, Interrupts()])
+    copies = copy.deepcopy(callbacks)
+    fit(model, copies, batches=5)
+    expected = [3, 6, 9, 12]
+    assert steps(tmp_path / "logs/train", "loss") == expected
+    assert list(pandas.read_csv(tmp_path / "m.csv")["step"]) == expected
+    assert list(pandas.read_json(tmp_path / "m.jsonl", lines=True)["step"]) == expected
+    assert copies[3].steps == expected
+    assert callbacks[3].steps == [3, 6]
+    assert sorted(place.name for place in tmp_path.iterdir()) == ["logs", "m.csv", "m.jsonl"]
+
+
+def test_a_writer_whose_flush_raises_is_closed():
+    notes = Notes()
+    notes.flush = lambda: 1 / 0
+    with pytest.raises(ZeroDivisionError) as caught:
+        fit(make_model(), [ks.ReportEveryN(notes, 5)])
+    assert caught.value.__notes__ == ["The writer of ReportEveryN, Notes, raised this, closed."]
+    assert notes.calls[-1] == "close"
+
+
+def test_a_rollback_drops_what_was_written_past_its_step(tmp_path):
+    class RollsBack(ks.StepCallback):
+        """Once, from step 10 to step 4, as after a NaN."""
+
+        def begin(self, run):
+            self.run = run
+
+        def on_step(self, step, logs):
+            if step == 4:
+                self.states = copy.deepcopy(self.run.get_state()), self.run.summed_epoch
+            elif step == 10 and self.states is not None:
+                self.run.variables.assign(counter_of(self.model.optimizer)[0], 4)
+                self.run.rewind(*self.states)
+                self.states = None
+
+    notes, history = Notes(), ks.StepHistory(3)
+    callbacks = [
+        ks.ReportEveryN(notes, 3),
+        ks.StepTensorBoard(tmp_path / "logs", 3),
+        ks.StepCSVLogger(tmp_path / "m.csv", 3),
+        ks.StepCSVLogger(tmp_path / "m.jsonl", 3),
+        history,
+        RollsBack(ks.AtSteps(4, 10)),
+    ]
+    fit(make_model(), callbacks, batches=18)
+    assert notes.steps == [3, 6, 9, 6, 9, 12]  # a writer of one's own sees both
+    expected = [3, 6, 9, 12]
+    assert steps(tmp_path / "logs/train", "loss") == expected
+    assert list(pandas.read_csv(tmp_path / "m.csv")["step"]) == expected
+    assert list(pandas.read_json(tmp_path / "m.jsonl", lines=True)["step"]) == expected
+    assert history.steps == expected
 
 
 @pytest.mark.skipif(FLAVOUR == "torch", reason="Keras refuses steps_per_execution on torch")

@@ -1,6 +1,8 @@
 """StepCSVLogger: its rows, as pandas reads them."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pandas
@@ -84,15 +86,81 @@ def test_c01_a_run_that_goes_on_appends_and_drops_what_lies_past_its_step(tmp_pa
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("cut", [1, 7, 20])
-def test_a_row_that_a_kill_has_cut_short_is_dropped(tmp_path, suffix, cut):
+def test_a_row_that_a_kill_has_cut_short_is_dropped(tmp_path, suffix):
+    """Wherever it was cut: in CSV, half a number looks like a number."""
     path = tmp_path / f"m.{suffix}"
-    fit(make_model(), [ks.StepCSVLogger(path, 10)], batches=20)
-    path.write_bytes(path.read_bytes()[:-cut])
-    fit(model_at(20), [ks.StepCSVLogger(path, 10)], batches=10)
-    assert list(read(path)["step"])[-1] == 30
-    assert list(read(path)["step"])[0] == 10
-    assert read(path)["loss"].notna().all()
+    writer = TableWriter(path, 0)
+    writer.write(10, {"λ": 0.125, "mae": 0.25})
+    first = len(path.read_bytes())
+    writer.write(20, {"λ": 0.125, "mae": 0.25})
+    whole = path.read_bytes()
+    for size in range(first, len(whole) + 1):
+        path.write_bytes(whole[:size])
+        TableWriter(path, 20).write(30, {"λ": 0.125, "mae": 0.25})
+        table = read(path)
+        assert list(table["step"]) == ([10, 30] if size < len(whole) else [10, 20, 30])
+        assert (table["mae"] == 0.25).all()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_table_killed_at_any_moment_goes_on(tmp_path, suffix):
+    path = tmp_path / f"m.{suffix}"
+    command = [sys.executable, "-c", WRITES, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writes:
+        try:
+            last = [int(writes.stdout.readline()) for _ in range(40)][-1]
+        finally:
+            writes.kill()
+    TableWriter(path, last).write(last + 1, {"loss": 0.5})
+    table = read(path)
+    assert list(table["step"]) == list(range(1, last + 2))
+    assert (table["loss"] == 0.5).all()
+
+
+WRITES = """
+import sys
+from pathlib import Path
+from keras_steps.table_writer import TableWriter
+writer, step = TableWriter(Path(sys.argv[1]), 0), 0
+while True:
+    step += 1
+    writer.write(step, {"loss": 0.5, f"name {step // 9}": 1.0})
+    print(step, flush=True)
+"""
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_names_with_odd_characters(tmp_path, suffix):
+    names = [
+        "a b",
+        "λ/ß",
+        'say "hi", all',
+        "new\nline",
+        "carriage\rreturn",
+        "tab\t",
+        "#",
+        "'",
+        "🙂",
+    ]
+    path = tmp_path / f"m.{suffix}"
+    TableWriter(path, 0).write(5, dict.fromkeys(names, 1.0))
+    TableWriter(path, 5).write(10, dict.fromkeys(names, 2.0))
+    table = read(path)
+    assert list(table.columns) == ["step", *names]
+    assert list(table["carriage\rreturn"]) == [1.0, 2.0]
+
+
+def test_a_disk_that_is_full_leaves_no_half_file(tmp_path, monkeypatch):
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    writer = TableWriter(tmp_path / "m.csv", 0)
+    writer.write(5, {"loss": 1.0})
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        writer.write(10, {"loss": 2.0, "val_loss": 3.0})
+    assert [place.name for place in tmp_path.iterdir()] == ["m.csv"]
+    assert list(read(tmp_path / "m.csv")["step"]) == [5]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -123,13 +191,45 @@ def test_a_second_fit_of_one_callback_goes_on(tmp_path, suffix):
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("m.csv", "date,price\n1,2\n"), ("m.jsonl", '{"a": 1}\n'), ("m.jsonl", "x\n")],
+    [
+        ("m.csv", "date,price\n1,2\n"),
+        ("m.csv", "without a line's end"),
+        ("m.csv", "step,größe\n1,2\n"),
+        ("m.csv", "step,comment\n1,hello\n"),
+        ("m.csv", "step,loss\n1,2\n1.5,2\n"),
+        ("m.csv", "step,loss\n1,2\n3\n"),
+        ("m.csv", "step,loss\n1,2\n\n"),
+        ("m.csv", "step,loss\n2,2\n1,2\n"),
+        ("m.csv", "step,loss,loss\n1,2,3\n"),
+        ("m.jsonl", '{"a": 1}\n'),
+        ("m.jsonl", "x\n"),
+        ("m.jsonl", "x"),
+        ("m.jsonl", '{"step": 1}\n[]\n'),
+        ("m.jsonl", '{"step": 1}\n\n'),
+        ("m.jsonl", '{"step": 1, "comment": "hello"}\n'),
+        ("m.jsonl", '{"step": 1}\n{"step": 1}\n'),
+    ],
 )
 def test_someone_elses_file_is_left_alone(tmp_path, name, text):
-    (tmp_path / name).write_text(text)
+    (tmp_path / name).write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match="is not what StepCSVLogger writes"):
         fit(model_at(10), [ks.StepCSVLogger(tmp_path / name, 5)])
-    assert (tmp_path / name).read_text() == text
+    assert (tmp_path / name).read_text(encoding="latin-1") == text
+    assert [place.name for place in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["m.json", "m.csv.gz", "m.XLSX", "m.tsv"])
+def test_a_name_that_promises_another_format(name):
+    with pytest.raises(ValueError, match=rf"received '{name}'.* End it in \.csv or \.jsonl\."):
+        ks.StepCSVLogger(name)
+
+
+@pytest.mark.parametrize("other", ["m.csv", "sub/../m.csv", "m_2.csv"])
+def test_two_to_one_file_are_refused(tmp_path, other):
+    (tmp_path / "sub").mkdir()
+    loggers = [ks.StepCSVLogger(tmp_path / name, 5) for name in ("m.csv", other)]
+    with pytest.raises(ValueError, match="two callbacks of one fit write to the same pl"):
+        fit(make_model(), loggers)
 
 
 def test_a_path_that_cannot_be_written_to(tmp_path):

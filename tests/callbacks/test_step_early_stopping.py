@@ -6,7 +6,16 @@ import json
 
 import numpy as np
 import pytest
-from flavours import BATCH, FLAVOUR, arrays, fit, keras, make_model
+from flavours import (
+    BATCH,
+    FLAVOUR,
+    ON_TENSORFLOW,
+    arrays,
+    fit,
+    keras,
+    make_model,
+    mirrored_scope,
+)
 
 import keras_steps as ks
 from keras_steps.callbacks.evaluate_every_n import EvaluateEveryN
@@ -227,6 +236,19 @@ def test_those_of_an_epochs_end_too():
     assert history.history["val_loss"] == sorted(history.history["val_loss"])
     assert (ks.stop_reason(model), ks.global_step(model)) == ("early", 30)
     assert_equal(model.get_weights(), weights_after(10))
+
+
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="a strategy of TensorFlow")
+def test_under_mirrored():
+    found = []
+    for callbacks in ([], [StepEarlyStopping(patience=2, restore_best_weights=True)]):
+        with mirrored_scope():
+            model = make_model()
+        target = [] if callbacks else [ks.StopAtStep(BEST_AT)]
+        fit(model, [*callbacks, Results(3, VALUES, uses_model=False), *target], epochs=2)
+        found.append(model.get_weights())
+    assert ks.global_step(model) == 15
+    assert_equal(*found)
 
 
 def test_the_fit_after_it_goes_on_from_them():

@@ -135,7 +135,8 @@ def test_plot_of_a_name_that_is_not_there():
 
 def test_plot_of_names_with_odd_characters(tmp_path):
     history = ks.StepHistory()
-    history.set_state({"steps": [1], "scalars": {"$x^": [1.0], "val_$x^": [2.0]}})
+    curves = {"steps": [1], "scalars": {"$x^": [1.0], "val_$x^": [2.0]}}
+    history.set_state(history.get_state() | curves)
     history.plot("$x^").savefig(tmp_path / "plot.png")  # "$x^" would be half a formula
 
 
@@ -148,7 +149,8 @@ def test_a_plot_is_a_picture_of_its_own():
 NOTEBOOK = """
 import keras_steps as ks
 history = ks.StepHistory()
-history.set_state({"steps": [1, 2], "scalars": {"loss": [2.0, 1.0]}})
+curves = {"steps": [1, 2], "scalars": {"loss": [2.0, 1.0]}}
+history.set_state(history.get_state() | curves)
 history.plot()
 """
 

@@ -63,6 +63,14 @@ def test_a_run_that_goes_on_starts_at_its_step(capsys):
     assert positions(lines) == [(40, 50), (44, 50), (48, 50), (50, 50)]
 
 
+def test_a_run_that_goes_on_to_the_end_of_its_epochs_shows_no_negative_rate(capsys):
+    model = make_model()
+    ks.set_global_step(model, 40)
+    lines = drawn(capsys, [ks.StepProgressBar()], model=model, batches=10)
+    assert positions(lines)[-2:] == [(48, 50), (50, 50)]
+    assert not [line for line in lines if re.search(r"-\d", line)]
+
+
 def test_a_run_that_is_done_shows_so(capsys):
     model = make_model()
     ks.set_global_step(model, 40)

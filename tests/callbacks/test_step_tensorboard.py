@@ -1,8 +1,11 @@
 """StepTensorBoard: what TensorBoard's own readers find in its files."""
 
 import os
+import shutil
 import subprocess
 import sys
+from collections import namedtuple
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +15,8 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import EventA
 from tensorboard.util.tensor_util import make_ndarray
 
 import keras_steps as ks
+from keras_steps.callbacks.step_tensorboard import _weights_by_name
+from keras_steps.tensorboard_writer import TensorBoardWriter
 from keras_steps.testing import Recorder
 
 
@@ -154,7 +159,7 @@ def test_two_in_one_fit(tmp_path):
 
 def test_two_of_one_directory_are_refused(tmp_path):
     boards = [ks.StepTensorBoard(tmp_path / "logs", n) for n in (5, 3)]
-    with pytest.raises(ValueError, match="two callbacks of one fit write to .*logs"):
+    with pytest.raises(ValueError, match="two callbacks of one fit write to the same pl"):
         fit(make_model(), boards)
 
 
@@ -229,6 +234,34 @@ def test_a_directory_that_cannot_be_written_to(tmp_path):
     with pytest.raises(OSError, match="StepTensorBoard: cannot write to the directory .*file"):
         fit(model, [ks.StepTensorBoard(tmp_path / "file/logs")])
     assert ks.global_step(model) == 0
+
+
+def test_a_record_that_a_kill_has_cut_short_is_passed_over(tmp_path):
+    """Wherever it was cut, by both readers; the run that goes on writes behind it."""
+    fit(make_model(), [ks.StepTensorBoard(tmp_path, 5)], batches=10)
+    (file,) = (tmp_path / "train").iterdir()
+    whole = file.read_bytes()
+    for cut in (1, 4, 5, 60, 100, len(whole)):
+        file.write_bytes(whole[: len(whole) - cut])
+        TensorBoardWriter(tmp_path, 10, []).write(15, {"loss": 1.0})
+        assert steps(tmp_path / "train", "loss") == ([15] if cut == len(whole) else [5, 15])
+        for later in set((tmp_path / "train").iterdir()) - {file}:
+            later.unlink()
+
+
+def test_a_log_directory_that_is_taken_away(tmp_path):
+    """What is written to a file without a name is lost: no success."""
+    remove = ks.OnStep(7, lambda step, logs: shutil.rmtree(tmp_path / "logs"))
+    with pytest.raises(FileNotFoundError, match="was removed while it was written to") as caught:
+        fit(make_model(), [ks.StepTensorBoard(tmp_path / "logs", 5), remove])
+    assert caught.value.__notes__ == ["The writer of StepTensorBoard raised this, closed."]
+
+
+def test_weights_of_one_name(tmp_path):
+    Weight = namedtuple("Weight", "path")
+    model = mock.Mock(weights=[Weight(path) for path in ("a__2", "a", "a", "a")])
+    model.get_weights.return_value = [1, 2, 3, 4]
+    assert _weights_by_name(model) == {"a__2": 1, "a": 2, "a__3": 3, "a__4": 4}
 
 
 def test_a_fit_without_a_step_makes_no_directory(tmp_path):

@@ -119,6 +119,7 @@ class Row:
         make: Builds it, from the Events it is to fill in.
         at_end: Whether it fires at the end of a run that is done.
         before_updates: Whether it sets what the next update uses, instead of firing after.
+        acts_on_overflow: Whether it does more than to watch where gradients overflow.
         bad: Constructions that must raise: call, error, text.
     """
 
@@ -126,6 +127,7 @@ class Row:
     bad: list[tuple[Callable[[], Any], type[Exception], str]]
     at_end: bool = False
     before_updates: bool = False
+    acts_on_overflow: bool = False
 
     def expected(self, after_executions: list[int]) -> list[int]:
         """The steps at which it fires: those after an execution that crossed the grid."""
@@ -185,6 +187,26 @@ def _new_place(name):
 
 GRID = ks.EverySteps(5)
 
+
+def rows_for(setting):
+    """The rows that the laws hold for in a setting."""
+    return {
+        name: row for name, row in ROWS.items() if not (setting.overflows and row.acts_on_overflow)
+    }
+
+
+def _evaluates(events):
+    return _observed(ks.EvaluateEveryN(arrays(2, seed=7), 5, prefix="test_"), events)
+
+
+def _looks_for_nan(events):
+    return _observed(ks.StopOnNaN(5, action="rollback"), events)
+
+
+def _profiles(events):
+    return _observed(ks.StepProfiler(_new_place("traces"), 5, duration=4), events)
+
+
 ROWS = {
     "OnStep": Row(
         make=lambda events: ks.OnStep(5, lambda step, logs: events.steps.append(step)),
@@ -214,7 +236,7 @@ ROWS = {
         ],
     ),
     "ReportEveryN": Row(
-        make=lambda events: ks.ReportEveryN(lambda step, scalars: events.steps.append(step), 5),
+        make=lambda events: _observed(ks.ReportEveryN(lambda step, scalars: None, 5), events),
         at_end=True,
         bad=[
             (lambda: ks.ReportEveryN(print, 0), ValueError, "at least 1; received 0"),
@@ -263,6 +285,38 @@ ROWS = {
             (lambda: ks.StepProgressBar(1.5), TypeError, "must be an integer; received 1.5"),
         ],
     ),
+    "EvaluateEveryN": Row(
+        make=_evaluates,
+        at_end=True,
+        bad=[
+            (lambda: ks.EvaluateEveryN(arrays(1), 0), ValueError, "at least 1; received 0"),
+            (lambda: ks.EvaluateEveryN(arrays(1), steps=0), ValueError, "at least 1; received 0"),
+            (lambda: ks.EvaluateEveryN(arrays(1), prefix="val"), ValueError, "received 'val'"),
+            (lambda: ks.EvaluateEveryN(3), TypeError, "received 3"),
+        ],
+    ),
+    "StepCheckpoint": Row(
+        make=lambda events: _observed(
+            ks.StepCheckpoint(_new_place("checkpoints"), 5, overwrite=True), events
+        ),
+        at_end=True,
+        bad=[
+            (lambda: ks.StepCheckpoint(""), ValueError, "directory. must be a path"),
+            (lambda: ks.StepCheckpoint("c", max_to_keep=0), ValueError, "at least 1; received 0"),
+            (lambda: ks.StepCheckpoint("c", monitor=3), TypeError, "received 3"),
+            (lambda: ks.StepCheckpoint("c", mode="least"), ValueError, "received 'least'"),
+            (lambda: ks.StepCheckpoint("c", listeners=[print]), TypeError, "before_save"),
+        ],
+    ),
+    "StopOnNaN": Row(
+        make=_looks_for_nan,
+        at_end=True,
+        acts_on_overflow=True,
+        bad=[
+            (lambda: ks.StopOnNaN(action="go on"), ValueError, "received 'go on'"),
+            (lambda: ks.StopOnNaN(max_rollbacks=0), ValueError, "at least 1; received 0"),
+        ],
+    ),
     "StepScheduled": Row(
         make=lambda events: ks.StepScheduled(
             lambda value: events.steps.append(int(value)), float, every=5
@@ -284,6 +338,16 @@ ROWS = {
         bad=[(lambda: ks.StepScheduledLR(0.1), TypeError, "received 0.1")],
     ),
 }
+
+
+if FLAVOUR != "torch":  # refused there
+    ROWS["StepProfiler"] = Row(
+        make=_profiles,
+        bad=[
+            (lambda: ks.StepProfiler("traces", 5, duration=5), ValueError, "duration"),
+            (lambda: ks.StepProfiler("traces", 5, duration=0), ValueError, "at least 1"),
+        ],
+    )
 
 
 class _OnlyWrites:

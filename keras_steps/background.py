@@ -1,0 +1,46 @@
+"""Writing in the background: one thing at a time, and no failure goes unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+
+class BackgroundWriter:
+    """Runs one write at a time in a thread of its own.
+
+    A write that has failed raises its error where the next one is handed in, or in `wait`.
+    At the end of the process the one under way is finished first.
+
+    Example:
+
+    >>> writer, written = BackgroundWriter(), []
+    >>> writer.submit(lambda: written.append("step 100"))
+    >>> writer.wait()
+    >>> written
+    ['step 100']
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="keras_steps")
+        self._last: Future[Any] | None = None
+
+    def submit(self, write: Callable[[], Any]) -> None:
+        """Hand a write in, once the one before is through.
+
+        Raises:
+            Exception: What the one before has raised; `write` is not run then.
+        """
+        self.wait()
+        self._last = self._pool.submit(write)
+
+    def wait(self) -> None:
+        """Let what is under way come to its end.
+
+        Raises:
+            Exception: What it has raised, once.
+        """
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()

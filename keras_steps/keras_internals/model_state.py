@@ -1,0 +1,236 @@
+"""A model's whole state: which variables it has, copying them, and putting them back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_steps.keras_internals.optimizers import is_optimizer
+
+_NUMBER = re.compile(r"_\d+(?=[_/:]|$)")  # what Keras appends to a name that it has given before
+
+
+def state_variables(model: Any, optimizers: Iterable[Any] = ()) -> dict[str, Any]:
+    """Every variable that a resume needs to go on bit for bit, under keys that stay the same.
+
+    Weights, the seed generators that weights files leave out, metrics, and all of every
+    optimizer. Where each replica keeps a value of its own (metrics, tf_keras's moving
+    averages under a strategy), each is an entry: their sum can't be divided again.
+
+    Keys are `group/index/path`, in the groups `model`, `metrics` and one an optimizer: its
+    attribute's name, as `optimizer`. The numbers that Keras gives to names are left out of
+    the path, so that a model that is built again in one process has the same keys.
+
+    Args:
+        model: A model that is built, as its optimizers are; else what they will create is
+            missing.
+        optimizers: More optimizers, which are no attributes of the model.
+    """
+    found: dict[str, Any] = {}
+    for key, variable in keyed_variables(model, optimizers):
+        replicas = _own_values(variable)
+        if replicas is None:
+            found[key] = variable
+        else:
+            found |= {f"{key}/replica_{n}": replica for n, replica in enumerate(replicas)}
+    return found
+
+
+def copied(variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Copies on the host that nothing else holds: the training goes on, they stay.
+
+    Raises:
+        RuntimeError: If a variable has handed its value to the JAX fit that is under way.
+    """
+    held = {key: _held(key, variable) for key, variable in variables.items()}
+    for value in held.values():
+        if hasattr(value, "copy_to_host_async"):  # from an accelerator: all at once
+            value.copy_to_host_async()
+    return {key: _copy(value) for key, value in held.items()}
+
+
+def assigned(variables: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Put copies back, in place: what was compiled sees them. All are compared first.
+
+    Raises:
+        ValueError: If a key is in one of the two only, or a shape or type differs.
+        RuntimeError: If a variable has handed its value to the JAX fit that is under way.
+    """
+    for key in [*variables, *arrays]:
+        if key not in arrays or key not in variables:
+            only = "the state that was saved" if key in arrays else "the model and its optimizers"
+            raise ValueError(
+                f"{key} is only in {only} ({len(arrays)} arrays for {len(variables)} variables). "
+                "Build the same model, with the same optimizer, before its state is put back."
+            )
+        there, here = _kind(arrays[key]), _kind(variables[key])
+        if there != here:
+            raise ValueError(
+                f"{key} has the shape and type {here} here, and {there} in the state that was "
+                "saved. Build the same model before its state is put back."
+            )
+    for key, variable in variables.items():
+        _assign(variable, _held(key, variable), np.array(arrays[key]))
+
+
+def keyed_variables(model: Any, optimizers: Iterable[Any] = ()) -> Iterator[tuple[str, Any]]:
+    """The variables behind `state_variables`, whole under a strategy, each once."""
+    metrics = [variable for metric in model.metrics for variable in metric.variables]
+    of_metrics = set(map(id, metrics))  # tf_keras has them among the model's as well
+    others = [v for v in (*model.variables, *_generators(model)) if id(v) not in of_metrics]
+    groups = {"model": others, "metrics": metrics}
+    known = dict(_optimizers_of(model))
+    given = {
+        f"optimizer_given_{n}": one
+        for n, one in enumerate(optimizers)
+        if not any(one is other for other in known.values())
+    }
+    groups |= {name: list(_optimizer_variables(one)) for name, one in (known | given).items()}
+    seen: set[int] = set()
+    for group, variables in groups.items():
+        new = {id(variable): variable for variable in variables if id(variable) not in seen}
+        seen |= set(new)
+        for index, variable in enumerate(new.values()):
+            path = getattr(variable, "path", None) or variable.name
+            yield f"{group}/{index}/{_NUMBER.sub('', path)}", variable
+
+
+def whole_values(model: Any, arrays: Mapping[str, np.ndarray]) -> list[tuple[Any, np.ndarray]]:
+    """Each variable with the value that reading it would have given when `arrays` were copied."""
+    found = []
+    for key, variable in keyed_variables(model):
+        replicas = _own_values(variable)
+        if replicas is None:
+            found.append((variable, arrays[key]))
+            continue
+        parts = [arrays[f"{key}/replica_{n}"] for n in range(len(replicas))]
+        kind = str(getattr(variable, "aggregation", "")).lower()
+        whole = parts[0] if "first" in kind else np.add.reduce(parts, dtype=parts[0].dtype)
+        found.append((variable, whole / len(parts) if "mean" in kind else whole))
+    return found
+
+
+def first_non_finite(arrays: Mapping[str, np.ndarray]) -> str | None:
+    """The key of the first array with NaN or infinity in it, if there is one."""
+    return next((key for key, array in arrays.items() if not _is_finite(array)), None)
+
+
+def _is_finite(array: np.ndarray) -> bool:
+    name = array.dtype.name
+    if name in ("bfloat16", "float16"):  # the exponent's bits: arithmetic on these is slow
+        highest = 0x7F80 if name == "bfloat16" else 0x7C00
+        return not array.size or int((array.view(np.uint16) & 0x7FFF).max()) < highest
+    if name.startswith("float8"):
+        return bool(np.isfinite(array.astype(np.float32)).all())
+    if array.dtype.kind not in "fc":
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.add.reduce(array, axis=None)  # one pass, without an array of answers
+    return bool(np.isfinite(total)) or bool(np.isfinite(array).all())
+
+
+def _optimizers_of(model: Any) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(model).items():
+        if is_optimizer(value):
+            yield name, value
+        elif isinstance(value, (list, tuple, dict)) and not name.startswith("_self_"):
+            entries = value.items() if isinstance(value, dict) else enumerate(value)
+            yield from ((f"{name}_{key}", one) for key, one in entries if is_optimizer(one))
+
+
+def _optimizer_variables(optimizer: Any) -> Iterator[Any]:
+    """Those it lists, and those it only holds.
+
+    tf_keras's LossScaleOptimizer lists neither its scale nor its counter, its optimizers
+    not the learning rate, and Nadam not its product of momenta.
+    """
+    listed = optimizer.variables
+    yield from listed() if callable(listed) else listed
+    for name, value in sorted(vars(optimizer).items()):
+        if _is_variable(value):
+            yield value
+        elif name == "_hyper":  # tf_keras's legacy optimizers
+            yield from (value[key] for key in sorted(value) if _is_variable(value[key]))
+        elif name == "_loss_scale" and hasattr(value, "current_loss_scale"):
+            yield from (value.current_loss_scale, value.counter)
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if inner is not None:
+        yield from _optimizer_variables(inner)
+
+
+def _is_variable(thing: Any) -> bool:
+    return isinstance(thing, keras.Variable) or hasattr(thing, "read_value")
+
+
+def _generators(model: Any) -> Iterator[Any]:
+    """The states of tf_keras's random generators, which no layer lists."""
+    for layer in model._flatten_layers() if hasattr(model, "_flatten_layers") else ():
+        generator = getattr(getattr(layer, "_random_generator", None), "_generator", None)
+        if generator is not None:
+            yield generator.state
+
+
+def _own_values(variable: Any) -> tuple[Any, ...] | None:
+    """The variables of the replicas, if each has a value of its own."""
+    held = getattr(variable, "_value", variable)
+    own = any("SyncOnRead" in base.__name__ for base in type(held).__mro__)
+    return tuple(held.values) if own else None
+
+
+def _held(key: str, variable: Any) -> Any:
+    """The backend's own variable or array, of one replica where all have the same."""
+    held = getattr(variable, "_value", variable)
+    if held is None:
+        raise RuntimeError(
+            f"{key} has handed its value to the fit that is under way. Publish the state of "
+            "that fit first."
+        )
+    replicas = getattr(held, "values", None)
+    return replicas[0] if isinstance(replicas, tuple) and replicas else held
+
+
+def _copy(held: Any) -> np.ndarray:
+    if hasattr(held, "detach"):
+        return _copy_of_tensor(held.detach())
+    if not hasattr(held, "read_value"):
+        return np.array(held)
+    array = np.asarray(held.read_value().numpy())  # a copy already, in the versions seen
+    return array if array.flags.owndata else array.copy()
+
+
+def _copy_of_tensor(tensor: Any) -> np.ndarray:
+    """NumPy has no view of a torch tensor in bfloat16 or float8, but one of its bits."""
+    here = tensor.cpu()
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name == "bfloat16" or name.startswith("float8"):
+        import ml_dtypes
+        import torch
+
+        bits = here.view(torch.int16 if name == "bfloat16" else torch.uint8).numpy()
+        return bits.view(getattr(ml_dtypes, name)).copy()
+    return here.numpy().copy() if here is tensor else here.numpy()
+
+
+def _assign(variable: Any, held: Any, array: np.ndarray) -> None:
+    """`array` is handed over: TensorFlow and JAX may use its memory, and write to it."""
+    if not hasattr(held, "detach"):
+        variable.assign(array)
+        return
+    import torch
+
+    bits = {2: np.int16, 1: np.uint8}
+    is_named = array.dtype.name == "bfloat16" or array.dtype.name.startswith("float8")
+    source = array.view(bits[array.itemsize]) if is_named else array
+    with torch.no_grad():
+        held.copy_(
+            torch.from_numpy(source).view(held.dtype) if is_named else torch.from_numpy(source)
+        )
+
+
+def _kind(thing: Any) -> tuple[tuple[int, ...], str]:
+    name = str(getattr(thing.dtype, "name", thing.dtype))
+    return tuple(thing.shape), "string" if name == "object" else name

@@ -1,0 +1,363 @@
+"""A fit that is resumed reads the batches, in the order, that the killed one had left."""
+
+import random
+
+import numpy as np
+import pytest
+from flavours import FLAVOUR, IS_TF_KERAS, ON_TENSORFLOW, keras, mirrored_strategy, no_scope
+
+from keras_steps.keras_internals import calls_around, start_at_epoch, training_data_of
+
+ROWS, ROWS_A_BATCH, BATCHES = 10, 2, 5
+X = np.arange(ROWS, dtype="float32").reshape(-1, 1)
+
+on_tensorflow = pytest.mark.skipif(not ON_TENSORFLOW, reason="TensorFlow only")
+on_torch = pytest.mark.skipif(FLAVOUR != "torch", reason="torch only")
+
+
+def random_states():
+    kind, keys, *rest = np.random.get_state()
+    states = [random.getstate(), (kind, keys.tolist(), *rest)]
+    if FLAVOUR == "torch":
+        import torch
+
+        states.append(torch.get_rng_state().tolist())
+    return states
+
+
+def set_random_states(states):
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    if FLAVOUR == "torch":
+        import torch
+
+        torch.set_rng_state(torch.tensor(states[2], dtype=torch.uint8))
+
+
+class Reads(keras.callbacks.Callback):
+    """Reads batches where fit would train on them, and draws random numbers as training may.
+
+    Its `orders` holds the rows of each batch, a list an epoch. At the place `backup_at`, an
+    epoch and a number of its batches, it keeps in `backup` what a resumed fit needs.
+    """
+
+    def __init__(self, backup_at=None, backup=None):
+        super().__init__()
+        self.backup_at, self.backup = backup_at, backup
+        self.orders, self.numbers, self.unread = [], [], 0
+        self.passes = self.lead_in = self.batches = 0
+        self.states = {}
+
+    def on_train_begin(self, logs=None):
+        call = next(calls_around())
+        self.data = training_data_of(self.model, call)
+        self.model.train_function = self.read
+        self.model.get_metrics_result = dict
+        self.took_up = self.is_first = self.backup is not None and self.backup_at is None
+        if not self.took_up:
+            return
+        backup = self.backup
+        start_at_epoch(self.model, call, backup["epoch"])
+        states = backup["states"]
+        begins = backup["lead_in"] + backup["batches"] == 0
+        self.data.resume(
+            **{name: backup[name] for name in ("epoch", "batches", "passes", "lead_in")},
+            at_pass=lambda: set_random_states(states["step" if begins else "pass"]),
+            at_step=lambda last: set_random_states(states["step"]),
+            on_read=lambda done: self.count(),
+        )
+
+    def count(self):
+        self.unread += 1
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+        if self.took_up:
+            self.took_up = False
+        elif not self.orders or self.data.begins_pass:
+            self.passes += bool(self.orders)
+            self.lead_in = 0
+            self.states["pass"] = random_states()
+        else:
+            self.lead_in += self.batches
+        self.batches = 0
+        self.orders.append([])
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.backup_at == (epoch + 1, 0):
+            ends = self.data.begins_pass
+            self.keep(
+                epoch + 1,
+                0,
+                self.passes + 1 if ends else self.passes,
+                0 if ends else self.lead_in + self.batches,
+            )
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.number = batch
+
+    def read(self, *args):
+        source = args[-1]
+        spe = (
+            self.model._steps_per_execution.numpy()
+            if IS_TF_KERAS
+            else self.model.steps_per_execution
+        )
+        if FLAVOUR == "torch":
+            source = iter(source)
+        has_read = False
+        for _ in range(spe):
+            batch = next(source, None)
+            if batch is None:
+                break
+            has_read = True
+            self.orders[-1].append(rows_of(batch))
+            self.batches += 1
+        if not has_read:
+            if not self.is_first:
+                raise StopIteration
+            self.is_first = False
+            self.data.found_end()
+            return ({}, args[0]) if FLAVOUR == "jax" else {}
+        self.is_first = False
+        self.numbers.append((self.epoch, self.number))
+        random.random()
+        np.random.random(3)
+        if FLAVOUR == "torch":
+            import torch
+
+            torch.rand(2)
+        if self.backup_at == (self.epoch, self.batches):
+            self.keep(self.epoch, self.batches, self.passes, self.lead_in)
+        return ({}, args[0]) if FLAVOUR == "jax" else {}
+
+    def on_train_end(self, logs=None):
+        self.end_states = random_states()
+
+    def keep(self, epoch, batches, passes, lead_in):
+        states = {**self.states, "step": random_states()}
+        place = {"epoch": epoch, "batches": batches, "passes": passes, "lead_in": lead_in}
+        self.backup = {**place, "states": states}
+
+
+def rows_of(batch):
+    first = batch[0]
+    if hasattr(first, "values") and isinstance(first.values, tuple):
+        return [int(row) for part in first.values for row in np.asarray(part).ravel()]
+    return [int(row) for row in np.asarray(first).ravel()]
+
+
+def read(make_data, callback, *, epochs=4, spe=1, scope=no_scope, is_built=False, **fit_args):
+    """What a new process does that runs the script: seeds, model, data, fit."""
+    keras.utils.set_random_seed(0)
+    with scope():
+        model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", steps_per_execution=spe)
+    if is_built:  # else fit of JAX and torch reads a batch before it begins
+        model.train_on_batch(X[:1], X[:1])
+    model.fit(**make_data(), epochs=epochs, verbose=0, callbacks=[callback], **fit_args)
+    return callback
+
+
+def assert_resumed(make_data, at, **fit_args):
+    """A fit resumed `at` an epoch and a batch reads what the other one has left to read."""
+    whole = read(make_data, Reads(at), **fit_args)
+    assert whole.backup is not None
+    epoch, batches = at
+    resumed = read(make_data, Reads(backup=whole.backup), **fit_args)
+    left = [whole.orders[epoch][batches:], *whole.orders[epoch + 1 :]]
+    assert resumed.orders == left
+    numbers = [(e, n) for e, n in whole.numbers if e > epoch or (e == epoch and n >= batches)]
+    assert resumed.numbers == numbers
+    assert random_states() == whole.end_states
+    return whole, resumed
+
+
+PLACES = [(0, 2), (1, 0), (2, 1), (3, 4)]
+at_places = pytest.mark.parametrize("at", PLACES, ids=str)
+
+
+def arrays(**args):
+    return lambda: {"x": X, "y": X, "batch_size": ROWS_A_BATCH, **args}
+
+
+@at_places
+@pytest.mark.parametrize("shuffle", [False, True, "batch"], ids=str)
+def test_arrays(shuffle, at):
+    whole, _ = assert_resumed(arrays(shuffle=shuffle), at)
+    in_order = [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    assert (whole.orders == [in_order] * 4) is (shuffle is False)
+
+
+@at_places
+@pytest.mark.parametrize("shuffle", [False, True, "batch"], ids=str)
+@pytest.mark.parametrize("steps", [3, 5])
+def test_arrays_with_steps_per_epoch(steps, shuffle, at):
+    """Passes span epochs in Keras 3, and end in the middle of one."""
+    at = (at[0], min(at[1], 2))
+    epochs = 4 if steps == 5 else 3
+    at = (min(at[0], epochs - 1), at[1])
+    assert_resumed(arrays(shuffle=shuffle), at, steps_per_epoch=steps, epochs=epochs)
+
+
+@pytest.mark.skipif(FLAVOUR == "torch", reason="torch has one batch an execution")
+@at_places
+@pytest.mark.parametrize("shuffle", [False, True], ids=str)
+def test_executions_of_several_batches(shuffle, at):
+    assert_resumed(arrays(shuffle=shuffle), (at[0], 4 if at[1] else 0), spe=2)
+
+
+# ---------------------------------------------------------------- tf.data
+
+
+def dataset(*, seed=3, endless=False, unknown=False):
+    def make():
+        import tensorflow as tf
+
+        data = tf.data.Dataset.from_tensor_slices((X, X)).shuffle(ROWS, seed=seed)
+        data = data.batch(ROWS_A_BATCH)
+        if unknown:
+            data = data.filter(lambda x, y: True)
+        return {"x": data.repeat() if endless else data}
+
+    return make
+
+
+@on_tensorflow
+@at_places
+@pytest.mark.parametrize("seed", [3, None])
+def test_a_finite_dataset_that_is_shuffled_anew_each_epoch(seed, at):
+    whole, _ = assert_resumed(dataset(seed=seed), at)
+    assert len({str(order) for order in whole.orders}) == 4
+
+
+@on_tensorflow
+@pytest.mark.filterwarnings("ignore:.*ran out of data")
+@at_places
+def test_a_dataset_of_unknown_size(at):
+    whole, _ = assert_resumed(dataset(unknown=True), at)
+    assert len({str(order) for order in whole.orders}) == 4
+
+
+@on_tensorflow
+@at_places
+def test_an_endless_dataset(at):
+    at = (at[0], min(at[1], 2))
+    whole, resumed = assert_resumed(dataset(endless=True), at, steps_per_epoch=3)
+    assert resumed.unread == 3 * at[0] + at[1]
+
+
+@on_tensorflow
+@at_places
+@pytest.mark.parametrize(
+    ("make", "fit_args"),
+    [
+        (arrays(shuffle=True), {}),
+        (dataset(), {}),
+        (dataset(endless=True), {"steps_per_epoch": 5}),
+    ],
+    ids=["arrays", "dataset", "endless"],
+)
+def test_under_mirrored(make, fit_args, at):
+    assert_resumed(make, at, scope=lambda: mirrored_strategy().scope(), **fit_args)
+
+
+# ---------------------------------------------------------------- PyDataset, Sequence
+
+
+class Indexed(keras.utils.Sequence):
+    """Batches by index, in an order that it may shuffle itself after each epoch."""
+
+    def __init__(self, shuffles=False, **args):
+        if not IS_TF_KERAS:
+            super().__init__(**args)
+        self.order = np.arange(ROWS)
+        self.random = np.random.RandomState(5) if shuffles else None
+        self.taken = []
+
+    def __len__(self):
+        return BATCHES
+
+    def __getitem__(self, index):
+        self.taken.append(index)
+        rows = X[self.order[index * ROWS_A_BATCH :][:ROWS_A_BATCH]]
+        return rows, rows
+
+    def on_epoch_end(self):
+        if self.random is not None:
+            self.random.shuffle(self.order)
+
+
+workers = pytest.mark.parametrize(
+    "workers", [1] if IS_TF_KERAS else [1, 2]
+)  # with 2, each epoch of tf_keras waits 5 s for its threads
+
+
+def indexed(workers=1, **args):
+    of_fit = {"workers": workers} if IS_TF_KERAS else {}
+    of_data = {} if IS_TF_KERAS else {"workers": workers}
+    return lambda: {"x": Indexed(**args, **of_data), **of_fit}
+
+
+@at_places
+@workers
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_an_indexed_dataset_that_keras_shuffles(shuffle, workers, at):
+    assert_resumed(indexed(workers), at, shuffle=shuffle, is_built=True)
+
+
+@at_places
+@workers
+def test_an_indexed_dataset_that_shuffles_itself_after_each_epoch(workers, at):
+    make = indexed(workers, shuffles=True)
+    whole, _ = assert_resumed(make, at, shuffle=False, is_built=True)
+    assert len({str(order) for order in whole.orders}) == 4
+
+
+@pytest.mark.skipif(ON_TENSORFLOW, reason="read ahead in a thread: what it has when is chance")
+@at_places
+def test_an_indexed_dataset_whose_passes_span_epochs(at):
+    at = (at[0], min(at[1], 2))
+    args = {"shuffle": False, "steps_per_epoch": 3, "epochs": 4}
+    assert_resumed(indexed(shuffles=True), at, **args)
+
+
+# ---------------------------------------------------------------- generators
+
+
+def seeded_generator():
+    order = np.random.RandomState(7)
+    while True:
+        rows = X[order.randint(ROWS, size=ROWS_A_BATCH)]
+        yield rows, rows
+
+
+@at_places
+def test_a_generator_that_is_seeded_by_the_script(at):
+    at = (at[0], min(at[1], 2))
+    assert_resumed(lambda: {"x": seeded_generator()}, at, steps_per_epoch=3)
+
+
+# ---------------------------------------------------------------- DataLoader
+
+
+def loader(*, own_generator=False, with_steps=False, **args):
+    def make():
+        from torch import Generator, from_numpy
+        from torch.utils.data import DataLoader, TensorDataset
+
+        rows = from_numpy(X)
+        generator = Generator().manual_seed(3) if own_generator else None
+        data = TensorDataset(rows, rows)
+        return {"x": DataLoader(data, ROWS_A_BATCH, shuffle=True, generator=generator, **args)}
+
+    return make
+
+
+@on_torch
+@at_places
+@pytest.mark.parametrize("own_generator", [False, True])
+@pytest.mark.parametrize("fit_args", [{}, {"steps_per_epoch": 5}], ids=str)
+def test_a_data_loader(fit_args, own_generator, at):
+    whole, _ = assert_resumed(loader(own_generator=own_generator), at, **fit_args)
+    assert len({str(order) for order in whole.orders}) == 4
