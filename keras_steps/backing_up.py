@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from keras_steps import preflight
-from keras_steps.background import BackgroundWriter
+from keras_steps.background import BackgroundWriter, let_all_finish
 from keras_steps.backups import BackupDirectory
 from keras_steps.keras_internals import (
     build_state,
@@ -63,6 +63,7 @@ class BackingUp:
         """
         steps = self._fit.params.get("steps")
         self._description = description_of(self._model, steps)
+        let_all_finish()
         self._directory.begin()
         backup = self._directory.newest()
         if backup is None or backup.state["fit"] < self._number:
@@ -122,6 +123,7 @@ class BackingUp:
             "is_done": is_done,
             "epochs": self._fit.call.epochs,
             "description": self._description,
+            "log_names": self._fit.log_names,
             "build": build_state(self._model),
             "versions": _versions(),
             "run": self._fit.run.get_state(),

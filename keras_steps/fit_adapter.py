@@ -17,6 +17,7 @@ from keras_steps.keras_internals import (
     backend_of,
     batches_set_to,
     calls_around,
+    fetched,
     is_end_of_data,
     is_within,
     skip_all_epochs,
@@ -86,10 +87,14 @@ class FitAdapter:
             (c for c in callbacks if hasattr(c, "restore")), None
         )
         self._resumption: Resumption | None = None
+        self._has_resumed = False
         self._signal: str | None = None
         self.is_suspended = False
         self._missing_batches = self._batches_before = 0
         self._has_seen_the_end = False
+        self._end_to_come: BaseException | None = None
+        self.log_names: list[str] = []
+        """Names in the logs of the last execution that was attended to."""
 
     def begin(self) -> None:
         """Begin the run; from here on `model.train_function` is this adapter."""
@@ -143,6 +148,8 @@ class FitAdapter:
             return self._attend(*args)
         except BaseException as error:
             self._interrupted(error, sys._getframe(1))
+            if is_end_of_data(error) and self._goes_on_at_the_end(error):
+                return self._logs_for_keras(*args)
             raise
         finally:
             self._depth = 0
@@ -157,6 +164,9 @@ class FitAdapter:
 
     def _attend(self, *args: Any) -> Any:
         (iterator,) = args
+        if self._end_to_come is not None:
+            end, self._end_to_come = self._end_to_come, None
+            raise end
         run, batches = self.run, self.run.batches
         allowed = 0 if self._signal else min(batches, run.before())
         if allowed == 0:
@@ -164,6 +174,7 @@ class FitAdapter:
             return self._execute_nothing()
         logs = self._execute(iterator, allowed)
         self._missing_batches += batches - allowed
+        self.log_names = list(fetched(logs))
         run.after(logs, epoch_ends=self._is_last_of_epoch())
         if run.stop_reason is not None:
             self._break_off()
@@ -180,7 +191,7 @@ class FitAdapter:
 
     def _break_off(self) -> None:
         """The run has been stopped between two batches of an epoch."""
-        if self._backup is None or self._is_last_of_epoch():
+        if self._backup is None or self._is_last_of_epoch() or self.run.stop_reason == "nan":
             return
         with self.run.variables.published():
             if self.run.is_done:
@@ -219,15 +230,16 @@ class FitAdapter:
         batches_before, self._batches_before = self.batches_done, 0
         self._epoch_began_at, self._missing_batches = self.run.executions, 0
         if self._backup is not None:
-            if self.run.executions == 0 and self._resumption is not None:
+            if self._resumption is not None and not self._has_resumed:
+                self._has_resumed = True
                 self._resumption.open_epoch(self.call.callbacks.callbacks, self._backup.progress)
                 self._batches_before = self._resumption.position.batches
             else:
                 self._backup.progress.open_epoch(epoch, batches_before)
         self._has_seen_the_end = False
+        self.run.epoch = epoch
         self.run.set_out()
         self._epoch_is_open, self._epoch_has_ended = True, False
-        self.run.epoch = epoch
         self.run.open_epoch()
 
     def close_epoch(self) -> None:
@@ -371,6 +383,24 @@ class FitAdapter:
             for clock in self.run.clocks:
                 clock.take_back(self.run.executions)
 
+    def _goes_on_at_the_end(self, error: BaseException) -> bool:
+        """Whether the run was restored behind the last batch of an epoch of unknown size.
+
+        Keras needs logs to end an epoch, if only their names, so the first execution gives it
+        some, and the end of the data comes with the next one: TensorFlow draws random numbers
+        at each end.
+        """
+        if self._backup is None or self.run.executions or not self._batches_before:
+            return False
+        self._batches_before, self._end_to_come = 0, error
+        self._backup.data.found_end()
+        return True
+
+    def _logs_for_keras(self, *args: Any) -> Any:
+        """What train_function returns behind the last batch; Keras reads the metrics."""
+        assert self._resumption is not None
+        return dict.fromkeys(self._resumption.log_names, 0.0)
+
     def _is_last_of_epoch(self) -> bool:
         steps = self.params.get("steps")
         return bool(steps) and self.batches_done >= steps
@@ -392,6 +422,9 @@ class _JaxFit(FitAdapter):
         finally:
             variables.state = None
 
+    def _logs_for_keras(self, *args: Any) -> Any:
+        return super()._logs_for_keras(*args), args[0]
+
     def _execute(self, iterator: Any, batches: int) -> Any:
         variables = self._state
         logs, variables.state = self.inner(variables.state, self._cut(iterator, batches))
@@ -405,6 +438,12 @@ class _JaxFit(FitAdapter):
 
 class _TfKerasFit(FitAdapter):
     """tf_keras reads how many batches an execution has from a variable."""
+
+    @property
+    def batches_done(self) -> int:
+        """It cuts the last execution of an epoch by itself."""
+        batches = super().batches_done
+        return min(batches, self.params.get("steps") or batches)
 
     def _execute(self, iterator: Any, batches: int) -> Any:
         if batches >= self.run.batches:

@@ -96,6 +96,7 @@ class Resumption:
     ) -> None:
         self.position = Position(*state["position"])
         self.run_state: Mapping[str, Any] = state["run"]
+        self.log_names: list[str] = state["log_names"]
         self.is_over = is_over
         self._model = model
         self._state = state
