@@ -68,7 +68,8 @@ class BackupDirectory:
         plain = _detached(state, held, "state")
         kinds = {key: str(array.dtype) for key, array in held.items()}
         with write_atomically(path.with_suffix(".npz")) as partial, partial.open("wb") as file:
-            np.savez(file, **{key: _storable(array) for key, array in held.items()})
+            storable: dict[str, Any] = {key: _storable(array) for key, array in held.items()}
+            np.savez(file, **storable)
             file.flush()
             size, checksum = partial.stat().st_size, sha256_of(partial)
         manifest = {"format": _FORMAT, "bytes": size, "sha256": checksum}

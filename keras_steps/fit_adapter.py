@@ -226,7 +226,6 @@ class FitAdapter:
             self._wrap()
         if self.run.executions == 0:  # other callbacks may have restored the counter
             self.run.start_again()
-            self.run.expected_ends = preflight.expected_ends(self.run, self.params, epoch)
         batches_before, self._batches_before = self.batches_done, 0
         self._epoch_began_at, self._missing_batches = self.run.executions, 0
         if self._backup is not None:
@@ -237,6 +236,9 @@ class FitAdapter:
             else:
                 self._backup.progress.open_epoch(epoch, batches_before)
         self._has_seen_the_end = False
+        if self.run.executions == 0:
+            batches = self._batches_before
+            self.run.expected_ends = preflight.expected_ends(self.run, self.params, epoch, batches)
         self.run.epoch = epoch
         self.run.set_out()
         self._epoch_is_open, self._epoch_has_ended = True, False
@@ -403,7 +405,7 @@ class FitAdapter:
 
     def _is_last_of_epoch(self) -> bool:
         steps = self.params.get("steps")
-        return bool(steps) and self.batches_done >= steps
+        return steps is not None and self.batches_done >= steps
 
 
 class _JaxFit(FitAdapter):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,6 @@ from keras_steps.keras_internals import (
 from keras_steps.run import Run
 from keras_steps.run_state import State
 from keras_steps.step_callback import Order, StepCallback
-from keras_steps.triggers import Trigger
 
 
 class GoodState(NamedTuple):
@@ -45,19 +44,14 @@ class GoodStates(StepCallback):
     step. The state before the first update counts as good too.
 
     Args:
-        every: The steps at which the other one looks.
+        every: The trigger of the other one.
         optimizer: As in StepCallback.
     """
 
     order = Order.BACKUP
     at_start = True
-
-    def __init__(
-        self, every: Trigger, *, optimizer: str | Callable[[Any], Any] | None = None
-    ) -> None:
-        super().__init__(every, optimizer=optimizer)
-        self._run: Run | None = None
-        self._good: GoodState | None = None
+    _run: Run | None = None
+    _good: GoodState | None = None
 
     def begin(self, run: Run) -> None:
         self._run, self._good = run, None
@@ -93,15 +87,18 @@ class GoodStates(StepCallback):
             else:
                 run.model.reset_metrics()  # some may not have been there yet
             assigned({key: v for key, v in variables.items() if key in good.arrays}, good.arrays)
-            run.rewind(good.states, good.epoch)
+            run.rewind(copy.deepcopy(good.states), good.epoch)
         return good.step
 
     def _keep(self, run: Run) -> None:
+        if not run.model.built:
+            return
         epoch = run.summed_epoch
         variables = self._variables(run)
         arrays = copied(variables if epoch is not None else _without_metrics(variables))
         if first_non_finite(_without_metrics(arrays)) is None:
-            self._good = GoodState(run.clock_of(self).step, arrays, run.get_state(), epoch)
+            states = copy.deepcopy(run.get_state())  # which may hold a callback's own lists
+            self._good = GoodState(run.clock_of(self).step, arrays, states, epoch)
 
     def _variables(self, run: Run) -> dict[str, Any]:
         return state_variables(run.model, [clock.optimizer for clock in run.clocks])

@@ -23,6 +23,14 @@ def losses(values=range(1, 11)):
     return model, {"x": x, "y": np.zeros_like(x), "batch_size": BATCH, "shuffle": False}
 
 
+def passing_losses(values):
+    """The same, but no loss leaves a trace in the weights, not even a NaN."""
+    y = np.repeat(np.array(values, "float32"), BATCH)[:, None]
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", lambda true, predicted: true + 0.0 * predicted)
+    return model, {"x": np.ones_like(y), "y": y, "batch_size": BATCH, "shuffle": False}
+
+
 def curve(directory, tag):
     """The points [(step, value)] of a tag, on which both of TensorBoard's readers agree."""
     older = EventAccumulator(str(directory), size_guidance={"scalars": 0}).Reload()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from curves import passing_losses
 from flavours import BATCH, arrays, fit, keras, make_model
 
 import keras_steps as ks
@@ -135,3 +136,25 @@ def test_after_an_outlier_a_window_that_cannot_be_told_is_keras_own_mean():
     recorder = Recorder(5)
     fit(model, [recorder], **data)
     assert [logs["loss"] for logs in recorder.logs] == pytest.approx([2e8, 1e8])
+
+
+def test_a_nan_of_the_epoch_before_is_in_the_mean_of_the_window_that_had_it():
+    nan = float("nan")
+    model, data = passing_losses([1, 2, nan, 4])
+    had_it, began_later, within = Recorder(ks.AtSteps(6)), Recorder(ks.AtSteps(3, 6)), Recorder(2)
+    fit(model, [had_it, began_later, within], epochs=2, **data)
+    losses = [[logs["loss"] for logs in r.logs] for r in (had_it, began_later, within)]
+    # What began after it can't tell what came in the first epoch: Keras's mean of the second.
+    np.testing.assert_equal(losses, [[nan], [nan, 1.5], [1.5, nan, 1.5, nan]])
+
+
+def test_a_window_given_back_knows_what_it_can_tell():
+    nan = float("nan")
+    window = reports.Window(0, 0.0)
+    window.restart(3, reports.Snapshot({"loss": reports._Sum(nan, 24.0)}, 0.0, {}))
+    window.close_epoch(reports.Snapshot({"loss": reports._Sum(nan, 32.0)}, 0.0, {}))
+    other = reports.Window(0, 0.0)
+    other.set_state(window.get_state(1.0), 1.0)
+    now = reports.Snapshot({"loss": reports._Sum(24.0, 16.0)}, 2.0, {None: None})
+    for each in (window, other):
+        assert each.report(6, {"loss": 1.5}, now, None)["loss"] == 1.5

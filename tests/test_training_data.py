@@ -1,5 +1,6 @@
 """A fit that is resumed reads the batches, in the order, that the killed one had left."""
 
+import importlib.util
 import random
 
 import numpy as np
@@ -11,6 +12,9 @@ from keras_steps.keras_internals import calls_around, start_at_epoch, training_d
 ROWS, ROWS_A_BATCH, BATCHES = 10, 2, 5
 X = np.arange(ROWS, dtype="float32").reshape(-1, 1)
 
+HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
+
+with_tf_data = pytest.mark.skipif(not HAS_TENSORFLOW, reason="needs TensorFlow")
 on_tensorflow = pytest.mark.skipif(not ON_TENSORFLOW, reason="TensorFlow only")
 on_torch = pytest.mark.skipif(FLAVOUR != "torch", reason="torch only")
 
@@ -34,6 +38,15 @@ def set_random_states(states):
         torch.set_rng_state(torch.tensor(states[2], dtype=torch.uint8))
 
 
+def draw_random_numbers():
+    random.random()
+    np.random.random(3)
+    if FLAVOUR == "torch":
+        import torch
+
+        torch.rand(2)
+
+
 class Reads(keras.callbacks.Callback):
     """Reads batches where fit would train on them, and draws random numbers as training may.
 
@@ -41,8 +54,9 @@ class Reads(keras.callbacks.Callback):
     epoch and a number of its batches, it keeps in `backup` what a resumed fit needs.
     """
 
-    def __init__(self, backup_at=None, backup=None):
+    def __init__(self, backup_at=None, backup=None, draws=True):
         super().__init__()
+        self.draws = draws
         self.backup_at, self.backup = backup_at, backup
         self.orders, self.numbers, self.unread = [], [], 0
         self.passes = self.lead_in = self.batches = 0
@@ -121,12 +135,8 @@ class Reads(keras.callbacks.Callback):
             return ({}, args[0]) if FLAVOUR == "jax" else {}
         self.is_first = False
         self.numbers.append((self.epoch, self.number))
-        random.random()
-        np.random.random(3)
-        if FLAVOUR == "torch":
-            import torch
-
-            torch.rand(2)
+        if self.draws:
+            draw_random_numbers()
         if self.backup_at == (self.epoch, self.batches):
             self.keep(self.epoch, self.batches, self.passes, self.lead_in)
         return ({}, args[0]) if FLAVOUR == "jax" else {}
@@ -159,12 +169,12 @@ def read(make_data, callback, *, epochs=4, spe=1, scope=no_scope, is_built=False
     return callback
 
 
-def assert_resumed(make_data, at, **fit_args):
+def assert_resumed(make_data, at, *, draws=True, **fit_args):
     """A fit resumed `at` an epoch and a batch reads what the other one has left to read."""
-    whole = read(make_data, Reads(at), **fit_args)
+    whole = read(make_data, Reads(at, draws=draws), **fit_args)
     assert whole.backup is not None
     epoch, batches = at
-    resumed = read(make_data, Reads(backup=whole.backup), **fit_args)
+    resumed = read(make_data, Reads(backup=whole.backup, draws=draws), **fit_args)
     left = [whole.orders[epoch][batches:], *whole.orders[epoch + 1 :]]
     assert resumed.orders == left
     numbers = [(e, n) for e, n in whole.numbers if e > epoch or (e == epoch and n >= batches)]
@@ -181,10 +191,18 @@ def arrays(**args):
     return lambda: {"x": X, "y": X, "batch_size": ROWS_A_BATCH, **args}
 
 
+def draws_beside(shuffle):
+    """Keras on JAX shuffles a batch ahead of the one it trains on, except by 3.15 on a CPU.
+
+    Training that draws from NumPy's state as well then can't be resumed to the bit.
+    """
+    return FLAVOUR != "jax" or shuffle != "batch"
+
+
 @at_places
 @pytest.mark.parametrize("shuffle", [False, True, "batch"], ids=str)
 def test_arrays(shuffle, at):
-    whole, _ = assert_resumed(arrays(shuffle=shuffle), at)
+    whole, _ = assert_resumed(arrays(shuffle=shuffle), at, draws=draws_beside(shuffle))
     in_order = [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
     assert (whole.orders == [in_order] * 4) is (shuffle is False)
 
@@ -194,10 +212,10 @@ def test_arrays(shuffle, at):
 @pytest.mark.parametrize("steps", [3, 5])
 def test_arrays_with_steps_per_epoch(steps, shuffle, at):
     """Passes span epochs in Keras 3, and end in the middle of one."""
-    at = (at[0], min(at[1], 2))
     epochs = 4 if steps == 5 else 3
-    at = (min(at[0], epochs - 1), at[1])
-    assert_resumed(arrays(shuffle=shuffle), at, steps_per_epoch=steps, epochs=epochs)
+    at = (min(at[0], epochs - 1), min(at[1], 2))
+    draws = draws_beside(shuffle)
+    assert_resumed(arrays(shuffle=shuffle), at, steps_per_epoch=steps, epochs=epochs, draws=draws)
 
 
 @pytest.mark.skipif(FLAVOUR == "torch", reason="torch has one batch an execution")
@@ -223,7 +241,7 @@ def dataset(*, seed=3, endless=False, unknown=False):
     return make
 
 
-@on_tensorflow
+@with_tf_data
 @at_places
 @pytest.mark.parametrize("seed", [3, None])
 def test_a_finite_dataset_that_is_shuffled_anew_each_epoch(seed, at):
@@ -231,15 +249,16 @@ def test_a_finite_dataset_that_is_shuffled_anew_each_epoch(seed, at):
     assert len({str(order) for order in whole.orders}) == 4
 
 
-@on_tensorflow
+@with_tf_data
 @pytest.mark.filterwarnings("ignore:.*ran out of data")
-@at_places
+@pytest.mark.parametrize("at", [*PLACES, (0, 5), (1, 5)], ids=str)
 def test_a_dataset_of_unknown_size(at):
+    """A backup after the last batch does not know that it is; the epoch then ends empty."""
     whole, _ = assert_resumed(dataset(unknown=True), at)
     assert len({str(order) for order in whole.orders}) == 4
 
 
-@on_tensorflow
+@with_tf_data
 @at_places
 def test_an_endless_dataset(at):
     at = (at[0], min(at[1], 2))
@@ -272,7 +291,7 @@ class Indexed(keras.utils.Sequence):
         if not IS_TF_KERAS:
             super().__init__(**args)
         self.order = np.arange(ROWS)
-        self.random = np.random.RandomState(5) if shuffles else None
+        self.random = {False: None, True: np.random.RandomState(5), "global": np.random}[shuffles]
         self.taken = []
 
     def __len__(self):
@@ -314,7 +333,15 @@ def test_an_indexed_dataset_that_shuffles_itself_after_each_epoch(workers, at):
     assert len({str(order) for order in whole.orders}) == 4
 
 
-@pytest.mark.skipif(ON_TENSORFLOW, reason="read ahead in a thread: what it has when is chance")
+@at_places
+def test_an_indexed_dataset_that_shuffles_itself_with_numpys_global_state(at):
+    """It comes out right as long as nothing else in the fit draws from that state."""
+    make = indexed(shuffles="global")
+    whole, _ = assert_resumed(make, at, shuffle=False, draws=False)
+    assert len({str(order) for order in whole.orders}) == 4
+
+
+@pytest.mark.skipif(FLAVOUR != "torch", reason="others may read ahead of a hook that shuffles")
 @at_places
 def test_an_indexed_dataset_whose_passes_span_epochs(at):
     at = (at[0], min(at[1], 2))
@@ -338,10 +365,20 @@ def test_a_generator_that_is_seeded_by_the_script(at):
     assert_resumed(lambda: {"x": seeded_generator()}, at, steps_per_epoch=3)
 
 
+@pytest.mark.filterwarnings("ignore:.*ran out of data")
+def test_a_finite_generator_that_has_given_its_last_batch():
+    def make():
+        rows = ((X[n : n + ROWS_A_BATCH],) * 2 for n in range(0, ROWS, ROWS_A_BATCH))
+        return {"x": rows}
+
+    _, resumed = assert_resumed(make, (0, 5), epochs=1)
+    assert resumed.orders == [[]]
+
+
 # ---------------------------------------------------------------- DataLoader
 
 
-def loader(*, own_generator=False, with_steps=False, **args):
+def loader(*, own_generator=False):
     def make():
         from torch import Generator, from_numpy
         from torch.utils.data import DataLoader, TensorDataset
@@ -349,7 +386,7 @@ def loader(*, own_generator=False, with_steps=False, **args):
         rows = from_numpy(X)
         generator = Generator().manual_seed(3) if own_generator else None
         data = TensorDataset(rows, rows)
-        return {"x": DataLoader(data, ROWS_A_BATCH, shuffle=True, generator=generator, **args)}
+        return {"x": DataLoader(data, ROWS_A_BATCH, shuffle=True, generator=generator)}
 
     return make
 
@@ -361,3 +398,91 @@ def loader(*, own_generator=False, with_steps=False, **args):
 def test_a_data_loader(fit_args, own_generator, at):
     whole, _ = assert_resumed(loader(own_generator=own_generator), at, **fit_args)
     assert len({str(order) for order in whole.orders}) == 4
+
+
+# ---------------------------------------------------------------- seeking, errors
+
+keras_3 = not IS_TF_KERAS
+READ = {
+    "arrays": (arrays(shuffle=True), {}, 1),
+    "arrays in order": (arrays(shuffle=False), {}, 1),
+    "arrays by the batch": (arrays(shuffle="batch"), {}, 1 if keras_3 else 2 * 5 + 4),
+    "indexed": (indexed(), {"shuffle": True}, 1 if keras_3 else 4),
+    "generator": (lambda: {"x": seeded_generator()}, {"steps_per_epoch": 5}, 2 * 5 + 4),
+}
+if ON_TENSORFLOW:
+    READ["dataset"] = (dataset(), {}, 4)
+if FLAVOUR == "torch":
+    READ["loader"] = (loader(), {}, 1)
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_can_be_indexed_is_not_read_but_for_the_last_batch(name):
+    """Fails where Keras or a backend has changed what seeking rests on."""
+    make, fit_args, expected = READ[name]
+    _, resumed = assert_resumed(make, (2, 4), **fit_args)
+    assert resumed.unread == expected
+
+
+@pytest.mark.skipif(ON_TENSORFLOW, reason="TensorFlow looks at some batches, and reads ahead")
+def test_an_indexed_dataset_is_asked_for_no_batch_that_was_sought():
+    data = indexed(shuffles=True)()
+    whole = read(lambda: data, Reads((1, 3)), shuffle=False, is_built=True)
+    data["x"].taken.clear()
+    read(lambda: data, Reads(backup=whole.backup), shuffle=False, is_built=True, epochs=2)
+    assert data["x"].taken == [2, 3, 4]
+
+
+@pytest.mark.parametrize("spe", [1] if FLAVOUR == "torch" else [1, 3])
+@pytest.mark.parametrize("make", [lambda x: arrays()() | {"x": x, "y": x}], ids=["arrays"])
+def test_data_that_have_become_shorter_are_refused(make, spe):
+    whole = read(lambda: make(X), Reads((0, 4) if spe == 1 else (0, 3)), epochs=1, spe=spe)
+    whole.backup["batches"] = 4
+    with pytest.raises(ValueError, match=r"only 3 batches where the backup was made after 4: "):
+        read(lambda: make(X[:6]), Reads(backup=whole.backup), epochs=1, spe=spe)
+
+
+def test_a_generator_that_ends_before_is_refused():
+    def make(batches):
+        return {"x": ((X[n : n + 2], X[n : n + 2]) for n in range(batches))}
+
+    whole = read(lambda: make(9), Reads((1, 1)), epochs=2, steps_per_epoch=3)
+    with pytest.raises(ValueError, match=r"only 3 batches where the backup was made after 4: "):
+        read(lambda: make(3), Reads(backup=whole.backup), epochs=2, steps_per_epoch=3)
+
+
+class OwnFit(keras.Sequential):
+    def fit(self, callbacks):
+        callbacks = keras.callbacks.CallbackList(callbacks, model=self)
+        callbacks.on_train_begin()
+
+
+def test_a_fit_of_the_models_own_is_refused():
+    model = OwnFit([keras.layers.Dense(1)], name="mine")
+    with pytest.raises(ValueError, match=r"needs Keras's own fit, .* 'mine' has neither"):
+        model.fit([Reads()])
+
+
+def test_begins_pass():
+    """Asked at epochs' begins and ends: True where the next epoch takes a new iterator."""
+    found = []
+
+    class Asks(Reads):
+        def on_epoch_begin(self, epoch, logs=None):
+            found.append(self.data.begins_pass)
+            super().on_epoch_begin(epoch, logs)
+
+        def on_epoch_end(self, epoch, logs=None):
+            found.append(self.data.begins_pass)
+
+    read(arrays(), Asks(), epochs=2)
+    assert found == [keras_3] * 4
+    found.clear()
+    read(arrays(), Asks(), steps_per_epoch=2, epochs=2)
+    assert found == ([True, False, False, False] if keras_3 else [False] * 4)
+    found.clear()
+    read(arrays(), Asks(), steps_per_epoch=5, epochs=2)
+    assert found == [keras_3] * 4
+    found.clear()
+    read(indexed(), Asks(), epochs=2)
+    assert found == [True] * 4

@@ -32,13 +32,13 @@ class StopOnNaN(StepCallback):
     - `"rollback"` puts the last good state back, from memory, and goes on from its step with
       the data that come next: model, optimizer, metrics, seed generators, and the callbacks of
       this library. Triggers begin again from that step, schedules set its values, and
-      what was reported past it is dropped; printed lines, Keras's History and the state of
-      other callbacks stay. A state is good if a look found the loss finite and every weight and
-      optimizer variable is; so is that before the first update, of a model that is
-      built by then. Keeping it costs a copy of all variables at each look. After
-      `max_rollbacks` in a row, without a good look at the step where the NaN had been seen
-      or later, it goes back once more and ends the run there as "stop" does; so it does at
-      the end of `fit`, where there is nothing to go on with.
+      what was reported past it is dropped. Printed lines, Keras's History, the state of other
+      callbacks and global random states (on torch, dropout draws from one) stay. A state is
+      good if a look found the loss finite and every weight and optimizer variable is; so is
+      that before the first update, of a model that is built by then. Keeping it costs a
+      copy of all variables at each look. After `max_rollbacks` in a row, without a good look at
+      the step where the NaN had been seen or later, it goes back once more and ends the
+      run there as "stop" does; so it does at the end of `fit`, where nothing can go on.
 
     Args:
         every: Steps between two looks, or a trigger.

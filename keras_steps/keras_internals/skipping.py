@@ -70,6 +70,7 @@ class TrainingData(ABC):
             batches, passes, lead_in, Skipping(lead_in + batches, at_step, on_read), at_pass
         )
 
+    @abstractmethod
     def found_end(self) -> None:
         """Told by the first execution of a resumed fit that it has no batch.
 

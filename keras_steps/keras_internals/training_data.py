@@ -114,6 +114,9 @@ class _EpochIteratorData(TrainingData):
 
         source._enumerate_iterator = enumerate_once
 
+    def found_end(self) -> None:
+        """Keras 3 counts no batches of its own."""
+
     def _executions_in(self, batches: int) -> int:
         """How many executions to leave out, so that the others do for the rest of the epoch."""
         source = self._source
@@ -136,10 +139,10 @@ class _DataHandlerData(TrainingData):
     def _replay(self, epochs: int, passes: int) -> None:
         handler = self._source
         sequence = getattr(handler._adapter, "_keras_sequence", None)
-        if sequence is not None:
-            for _ in range(epochs):
-                sequence.on_epoch_end()
-        elif self.begins_pass:
+        self._last_hooks = [sequence.on_epoch_end] if epochs and sequence is not None else []
+        for hook in self._last_hooks * (epochs - 1):
+            hook()
+        if sequence is None and self.begins_pass:
             for _ in range(passes):
                 iter(handler._dataset)
 
@@ -163,13 +166,18 @@ class _DataHandlerData(TrainingData):
 
         def enumerate_once() -> Iterator[Any]:
             del handler.enumerate_epochs
+            if not skipping.batches:  # the state of an epoch's end comes before its hook
+                at_pass()
+            for hook in self._last_hooks:
+                hook()
             for epoch, iterator in handler.enumerate_epochs():
                 iterators[:] = [iterator]
                 yield epoch, iterator
 
         def steps_once() -> Iterator[int]:
             del handler.steps
-            at_pass()
+            if skipping.batches:
+                at_pass()
             skipping.over(iterators[0], sought)
             handler._initial_step = batches
             for step in handler.steps():
