@@ -5,6 +5,7 @@ from keras_steps.callbacks.evaluate_every_n import EvaluateEveryN
 from keras_steps.callbacks.log_every_n import LogEveryN
 from keras_steps.callbacks.on_step import OnStep
 from keras_steps.callbacks.report_every_n import ReportEveryN
+from keras_steps.callbacks.step_backup_and_restore import StepBackupAndRestore
 from keras_steps.callbacks.step_checkpoint import StepCheckpoint
 from keras_steps.callbacks.step_csv_logger import StepCSVLogger
 from keras_steps.callbacks.step_early_stopping import StepEarlyStopping
@@ -40,6 +41,7 @@ __all__ = [
     "LogEveryN",
     "OnStep",
     "ReportEveryN",
+    "StepBackupAndRestore",
     "StepCSVLogger",
     "StepCallback",
     "StepCheckpoint",

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
+from weakref import WeakSet
+
+_UNDER_WAY: WeakSet[Future[Any]] = WeakSet()
+
+
+def let_all_finish() -> None:
+    """Wait for the writes of every BackgroundWriter, those of a broken-off fit too."""
+    wait(list(_UNDER_WAY))
 
 
 class BackgroundWriter:
@@ -34,6 +42,7 @@ class BackgroundWriter:
         """
         self.wait()
         self._last = self._pool.submit(write)
+        _UNDER_WAY.add(self._last)
 
     def wait(self) -> None:
         """Let what is under way come to its end.

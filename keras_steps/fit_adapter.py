@@ -17,9 +17,12 @@ from keras_steps.keras_internals import (
     backend_of,
     batches_set_to,
     calls_around,
+    fetched,
     is_end_of_data,
     is_within,
     skip_all_epochs,
+    skip_validation,
+    start_at_epoch,
     steps_per_execution,
     variables_of,
     without_results,
@@ -28,6 +31,8 @@ from keras_steps.reports import scalars
 from keras_steps.run import Run
 
 if TYPE_CHECKING:
+    from keras_steps.callbacks.step_backup_and_restore import StepBackupAndRestore
+    from keras_steps.resumption import Resumption
     from keras_steps.step_callback import StepCallback
 
 
@@ -78,6 +83,18 @@ class FitAdapter:
         self._last_logs: dict[str, float] = {}
         self._functions: list[Any] = []
         self._depth = 0
+        self._backup: StepBackupAndRestore | None = next(
+            (c for c in callbacks if hasattr(c, "restore")), None
+        )
+        self._resumption: Resumption | None = None
+        self._has_resumed = False
+        self._signal: str | None = None
+        self.is_suspended = False
+        self._missing_batches = self._batches_before = 0
+        self._has_seen_the_end = False
+        self._end_to_come: BaseException | None = None
+        self.log_names: list[str] = []
+        """Names in the logs of the last execution that was attended to."""
 
     def begin(self) -> None:
         """Begin the run; from here on `model.train_function` is this adapter."""
@@ -91,18 +108,28 @@ class FitAdapter:
         self.run = Run(self.model, self.callbacks, variables_of(self.model), batches)
         self._console = Console(self.model)
         self._console.callbacks = self.call.callbacks
-        self.run.print_line = self._print_line
+        self.run.print_line = self.print_line
         self.run.evaluations.are_known = self.call.validates is not None
         if self.call.validates is not False:
             self.run.evaluations.prefixes.append("val_")
+        first_epoch, is_over = self.call.initial_epoch, False
+        if self._backup is not None:
+            self._resumption = self._backup.restore(self)
         self.run.begin()
+        if self._resumption is not None:
+            self.run.set_state(self._resumption.run_state)
+            first_epoch = self._resumption.position.epoch
+            is_over = self._resumption.is_over or self.run.stop_reason is not None
         self.is_under_way = True
-        for message in preflight.warnings_for(self.run, self.params, self.call.initial_epoch):
-            preflight.warn(message)
-        if self.run.is_over:
+        if self.run.is_over or is_over:
             self._skip()
-        else:
-            self._wrap()
+            return
+        for message in preflight.warnings_for(self.run, self.params, first_epoch):
+            preflight.warn(message)
+        start_at_epoch(self.model, self.call, first_epoch)
+        if self._backup is not None and self._resumption is not None:
+            self._resumption.begin(self._backup.data, self.print_line)
+        self._wrap()
 
     def __call__(self, *args: Any) -> Any:
         if self._depth:
@@ -121,6 +148,8 @@ class FitAdapter:
             return self._attend(*args)
         except BaseException as error:
             self._interrupted(error, sys._getframe(1))
+            if is_end_of_data(error) and self._goes_on_at_the_end(error):
+                return self._logs_for_keras(*args)
             raise
         finally:
             self._depth = 0
@@ -135,16 +164,42 @@ class FitAdapter:
 
     def _attend(self, *args: Any) -> Any:
         (iterator,) = args
-        batches = self.run.before()
-        if batches == 0:
-            self.run.executions -= 1
-            self.run.stop("reached")
-            if self.run.executions == 0:
-                without_results(self.model)
-            return {}
-        logs = self._execute(iterator, batches)
-        self.run.after(logs, epoch_ends=self._is_last_of_epoch())
+        if self._end_to_come is not None:
+            end, self._end_to_come = self._end_to_come, None
+            raise end
+        run, batches = self.run, self.run.batches
+        allowed = 0 if self._signal else min(batches, run.before())
+        if allowed == 0:
+            run.stop("signal" if self._signal else "reached")
+            return self._execute_nothing()
+        logs = self._execute(iterator, allowed)
+        self._missing_batches += batches - allowed
+        self.log_names = list(fetched(logs))
+        run.after(logs, epoch_ends=self._is_last_of_epoch())
+        if run.stop_reason is not None:
+            self._break_off()
+        if self._signal:
+            run.attention_at = 0
         return logs
+
+    def _execute_nothing(self) -> dict[str, Any]:
+        self.run.executions -= 1
+        if self.run.executions == 0:
+            without_results(self.model)
+        self._break_off()
+        return {}
+
+    def _break_off(self) -> None:
+        """The run has been stopped between two batches of an epoch."""
+        if self._backup is None or self._is_last_of_epoch() or self.run.stop_reason == "nan":
+            return
+        with self.run.variables.published():
+            if self.run.is_done:
+                self._backup.keep_moment()
+                return
+            self.is_suspended = True
+            self._backup.suspend()
+        skip_validation(self.model, self.call)
 
     def _execute(self, iterator: Any, batches: int) -> Any:
         return self.inner(self._cut(iterator, batches))
@@ -171,16 +226,31 @@ class FitAdapter:
             self._wrap()
         if self.run.executions == 0:  # other callbacks may have restored the counter
             self.run.start_again()
-            self.run.expected_ends = preflight.expected_ends(self.run, self.params, epoch)
+        batches_before, self._batches_before = self.batches_done, 0
+        self._epoch_began_at, self._missing_batches = self.run.executions, 0
+        if self._backup is not None:
+            if self._resumption is not None and not self._has_resumed:
+                self._has_resumed = True
+                self._resumption.open_epoch(self.call.callbacks.callbacks, self._backup.progress)
+                self._batches_before = self._resumption.position.batches
+            else:
+                self._backup.progress.open_epoch(epoch, batches_before)
+        self._has_seen_the_end = False
+        if self.run.executions == 0:
+            batches = self._batches_before
+            self.run.expected_ends = preflight.expected_ends(self.run, self.params, epoch, batches)
+        self.run.epoch = epoch
         self.run.set_out()
         self._epoch_is_open, self._epoch_has_ended = True, False
-        self._epoch_began_at = self.run.executions
-        self.run.epoch = epoch
         self.run.open_epoch()
 
     def close_epoch(self) -> None:
         if self._epoch_is_open:
             self._epoch_is_open = False
+            if self.is_suspended:
+                return
+            if self._backup is not None and not self.epoch_is_complete:
+                self._backup.keep_moment()
             self.run.close_epoch()
 
     def end_epoch(self, logs: Mapping[str, Any] | None) -> None:
@@ -188,12 +258,16 @@ class FitAdapter:
             return
         self.close_epoch()
         self._epoch_has_ended = True
+        if self.is_suspended:
+            return
         results = scalars(logs)
         validation = {name: value for name, value in results.items() if name.startswith("val_")}
         self._last_logs = {n: value for n, value in results.items() if n not in validation}
         if validation:
             self.run.evaluated(validation)
         self.run.settle(self._last_logs)
+        if self._signal:
+            self.run.stop("signal")
 
     def end(self) -> None:
         """Called by each callback's `on_train_end`; the first ends the run."""
@@ -216,6 +290,38 @@ class FitAdapter:
         if len(self._functions) > 1:
             self._functions.pop()
             self.inner = self._functions[-1]
+
+    @property
+    def batches_done(self) -> int:
+        """How many batches of the epoch have been trained on, here and before a restart."""
+        executions = self.run.executions - self._epoch_began_at
+        return self._batches_before + executions * self.run.batches - self._missing_batches
+
+    @property
+    def is_in_mid_epoch(self) -> bool:
+        """Whether the epoch that was opened last has not come to its end."""
+        return self._epoch_is_open
+
+    @property
+    def epoch_is_complete(self) -> bool:
+        """Whether all batches of the epoch that was opened last are done, as far as is known."""
+        if self.params.get("steps"):
+            return self._is_last_of_epoch()
+        return self._has_seen_the_end or not self.model.stop_training
+
+    @property
+    def other_callbacks(self) -> list[Any]:
+        """Those of the fit that are not of this library."""
+        return [c for c in self.call.callbacks.callbacks if c not in self.callbacks]
+
+    def interrupt(self, signal: str) -> None:
+        """Let the run end before its next execution; called by a signal's handler."""
+        self._signal = signal
+        self.run.attention_at = 0
+
+    def is_running(self, frame: Any) -> bool:
+        """Whether this fit is still going on, seen from a frame within it."""
+        return any(call.callbacks is self.call.callbacks for call in calls_around(frame))
 
     @property
     def is_in_epoch(self) -> bool:
@@ -241,14 +347,17 @@ class FitAdapter:
             )
         other.retire()
 
-    def _print_line(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         if self.run.is_chief:
             self._console.print_line(line)
 
     def _skip(self) -> None:
-        step = max(clock.step for clock, last in self.run.limits.items() if clock.step >= last)
+        limits = self.run.limits
+        over = [c for c in self.run.clocks if c in limits and c.step >= limits[c]]
+        step = max(clock.step for clock in over or self.run.clocks)
         self.run.print_line(f"already at step {step}")
-        self.run.stop("reached")
+        if over:
+            self.run.stop("reached")
         skip_all_epochs(self.model, self.call)
 
     def _is_called_by_its_fit(self, caller: Any) -> bool:
@@ -270,16 +379,33 @@ class FitAdapter:
             return
         if not self.is_under_way or not self._is_called_by_its_fit(caller):
             return
+        self._has_seen_the_end = True
         self.run.executions -= 1
         if backend_of(self.model) in ("tensorflow", "tf_keras") and self.run.batches == 1:
             for clock in self.run.clocks:
                 clock.take_back(self.run.executions)
 
+    def _goes_on_at_the_end(self, error: BaseException) -> bool:
+        """Whether the run was restored behind the last batch of an epoch of unknown size.
+
+        Keras needs logs to end an epoch, if only their names, so the first execution gives it
+        some, and the end of the data comes with the next one: TensorFlow draws random numbers
+        at each end.
+        """
+        if self._backup is None or self.run.executions or not self._batches_before:
+            return False
+        self._batches_before, self._end_to_come = 0, error
+        self._backup.data.found_end()
+        return True
+
+    def _logs_for_keras(self, *args: Any) -> Any:
+        """What train_function returns behind the last batch; Keras reads the metrics."""
+        assert self._resumption is not None
+        return dict.fromkeys(self._resumption.log_names, 0.0)
+
     def _is_last_of_epoch(self) -> bool:
         steps = self.params.get("steps")
-        if not steps:
-            return False
-        return self.run.executions - self._epoch_began_at >= -(-steps // self.run.batches)
+        return steps is not None and self.batches_done >= steps
 
 
 class _JaxFit(FitAdapter):
@@ -298,6 +424,9 @@ class _JaxFit(FitAdapter):
         finally:
             variables.state = None
 
+    def _logs_for_keras(self, *args: Any) -> Any:
+        return super()._logs_for_keras(*args), args[0]
+
     def _execute(self, iterator: Any, batches: int) -> Any:
         variables = self._state
         logs, variables.state = self.inner(variables.state, self._cut(iterator, batches))
@@ -311,6 +440,12 @@ class _JaxFit(FitAdapter):
 
 class _TfKerasFit(FitAdapter):
     """tf_keras reads how many batches an execution has from a variable."""
+
+    @property
+    def batches_done(self) -> int:
+        """It cuts the last execution of an epoch by itself."""
+        batches = super().batches_done
+        return min(batches, self.params.get("steps") or batches)
 
     def _execute(self, iterator: Any, batches: int) -> Any:
         if batches >= self.run.batches:

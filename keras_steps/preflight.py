@@ -45,13 +45,22 @@ def refuse(model: Any, optimizer: Any) -> None:
         raise ValueError(f"Keras {keras.__version__} itself can't train under {combination}.")
 
 
-def expected_ends(run: Run, params: Mapping[str, Any], epoch: int) -> dict[Clock, int]:
-    """The step at which the epochs from `epoch` on will be over, where that can be told."""
+def expected_ends(
+    run: Run, params: Mapping[str, Any], epoch: int, batches_done: int = 0
+) -> dict[Clock, int]:
+    """The step at which the epochs from `epoch` on will be over, where that can be told.
+
+    Args:
+        run: A run that has not made a step.
+        params: As in `warnings_for`.
+        epoch: The first one.
+        batches_done: How many batches of it were done before.
+    """
     epochs, batches = params.get("epochs"), params.get("steps")
     if not epochs or not batches or batches % run.batches:
         return {}
     return {
-        clock: (clock.count + (epochs - epoch) * batches) // clock.counts_per_step
+        clock: (clock.count + (epochs - epoch) * batches - batches_done) // clock.counts_per_step
         for clock in run.clocks
         if clock.predictable
     }

@@ -219,6 +219,11 @@ class Run:
                     batches = min(batches, clock.batches_until(last_step, done))
         return max(0, batches)
 
+    def look(self) -> None:
+        """Read the counters, after an execution with fewer batches than usual."""
+        for clock in self.clocks:
+            clock.look(self.executions)
+
     def after(self, logs: Mapping[str, Any], *, epoch_ends: bool) -> None:
         """Fire what has become due with this execution.
 

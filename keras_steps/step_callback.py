@@ -162,7 +162,7 @@ class StepCallback(keras.callbacks.Callback):
         return False
 
 
-_OF_A_FIT = ("_fit", "_run", "_good", "_set", "_prepared")
+_OF_A_FIT = ("_fit", "_run", "_good", "_set", "_prepared", "_session", "_signals")
 
 
 def _checked_optimizer(optimizer: Any, callback: StepCallback) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_steps.step_callback import Order, StepCallback
@@ -23,7 +23,8 @@ class StopAtStep(StepCallback):
         last_step: The global step to stop at, at least 1. The same script, started again,
             does what is left of it.
         num_steps: How many steps to make, at least 1, counted from the step at which this
-            `fit` begins, after whatever was restored.
+            `fit` begins, after whatever was restored. A run that was killed and goes on with
+            StepBackupAndRestore keeps the target that it had.
         optimizer: As in StepCallback.
 
     Raises:
@@ -37,6 +38,7 @@ class StopAtStep(StepCallback):
     """
 
     order = Order.STOP
+    _begun_at: int | None = None
 
     def __init__(
         self,
@@ -57,5 +59,18 @@ class StopAtStep(StepCallback):
         if num_steps is not None:
             self.num_steps = integral(num_steps, "StopAtStep(num_steps)", least=1)
 
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._begun_at = None
+        super().on_train_begin(logs)
+
     def last_step_from(self, step: int) -> int | None:
-        return self.last_step if self.num_steps is None else step + self.num_steps
+        if self.num_steps is None:
+            return self.last_step
+        self._begun_at = step if self._begun_at is None else self._begun_at
+        return self._begun_at + self.num_steps
+
+    def get_state(self) -> dict[str, Any]:
+        return {"begun_at": self._begun_at}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        self._begun_at = state["begun_at"]

@@ -5,6 +5,12 @@ tests/test_keras_internals.py fail when Keras changes one of them. Seen in: Kera
 and 3.15, tf_keras 2.21.
 """
 
+from keras_steps.keras_internals.building import build_like, build_state, put_metrics_back
+from keras_steps.keras_internals.callback_states import (
+    callback_states,
+    set_callback_states,
+    without_known_state,
+)
 from keras_steps.keras_internals.console import (
     Console,
     progress_bar,
@@ -61,6 +67,12 @@ from keras_steps.keras_internals.variables import (
 )
 
 __all__ = [
+    "build_like",
+    "build_state",
+    "callback_states",
+    "put_metrics_back",
+    "set_callback_states",
+    "without_known_state",
     "calls_around",
     "is_within",
     "Console",

@@ -15,7 +15,9 @@ from keras_steps.testing import Recorder
 
 every_row = pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 every_setting = pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
-quiet = pytest.mark.filterwarnings("ignore:.*(no multiple of|once an execution|NaN at step|no checkpoint of step)")
+quiet = pytest.mark.filterwarnings(
+    "ignore:.*(no multiple of|once an execution|NaN at step|no checkpoint of step)"
+)
 
 
 @quiet

@@ -1,0 +1,177 @@
+"""The backups of one fit: what is restored at its begin, and what is saved from then on."""
+
+from __future__ import annotations
+
+import copy
+import platform
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import keras
+import numpy as np
+
+from keras_steps import preflight
+from keras_steps.background import BackgroundWriter, let_all_finish
+from keras_steps.backups import BackupDirectory
+from keras_steps.keras_internals import (
+    build_state,
+    callback_states,
+    copied,
+    first_non_finite,
+    state_variables,
+    training_data_of,
+    without_known_state,
+)
+from keras_steps.restoring import description_of, is_of_metrics, restore
+from keras_steps.resumption import Progress, Resumption
+
+if TYPE_CHECKING:
+    from keras_steps.fit_adapter import FitAdapter
+
+_FITS_DONE: WeakKeyDictionary[Any, Counter[Path]] = WeakKeyDictionary()
+"""How many fits of a model were done in this process, by the directory of their backups."""
+
+
+class BackingUp:
+    """One fit that is backed up.
+
+    Args:
+        fit: The adapter to it, at its train begin.
+        directory: Where the backups are.
+        on_change: Whether a changed script is refused ("raise") or warned of ("warn").
+    """
+
+    def __init__(self, fit: FitAdapter, directory: BackupDirectory, on_change: str) -> None:
+        self._fit = fit
+        self._model = fit.model
+        self._directory = directory
+        self._on_change = on_change
+        self._writer = BackgroundWriter()
+        self._number = _FITS_DONE.setdefault(self._model, Counter())[directory.path]
+        self._moment: dict[str, Any] = {}
+        self.data = training_data_of(self._model, fit.call)
+        self.progress = Progress(self.data)
+
+    def restore(self) -> Resumption | None:
+        """Give the model what the newest backup holds; None if there is none to go on from.
+
+        A script may call fit several times with one directory: each goes on from backups of
+        its own number.
+        """
+        steps = self._fit.params.get("steps")
+        self._description = description_of(self._model, steps)
+        let_all_finish()
+        self._directory.begin()
+        backup = self._directory.newest()
+        if backup is None or backup.state["fit"] < self._number:
+            return None
+        restore(self._model, backup, self._description, self._complain)
+        metrics = {key: array for key, array in backup.arrays.items() if is_of_metrics(key)}
+        step, path = backup.state["step"], backup.path
+        self._fit.print_line(f"going on from step {step}: {path}")
+        is_over = backup.state["fit"] > self._number or (
+            backup.state["is_done"]
+            and backup.state["ended"] is None
+            and self._fit.call.epochs <= backup.state["epochs"]
+        )
+        return Resumption(self._model, backup.state, metrics, is_over=is_over)
+
+    def warnings(self) -> list[str]:
+        """What the user should know at train begin."""
+        names = without_known_state(self._fit.other_callbacks)
+        if not names:
+            return []
+        return [
+            f"StepBackupAndRestore does not know the state of {', '.join(sorted(set(names)))}: a "
+            "run that goes on begins it anew."
+        ]
+
+    def keep_moment(self) -> None:
+        """Keep what the end of a broken-off epoch changes, as it is now."""
+        if not self._moment:
+            arrays = copied(self._variables())
+            self._moment = {
+                "metrics": {key: array for key, array in arrays.items() if is_of_metrics(key)},
+                **self._fit_state(),
+            }
+
+    def forget_moment(self) -> None:
+        """The epoch has come to its end."""
+        self._moment = {}
+
+    def save(self, step: int, *, ended: str | None = None, is_done: bool = False) -> None:
+        """Copy the state, and have it written in the background.
+
+        Args:
+            step: The global step.
+            ended: Why the run has ended, if it has.
+            is_done: Whether it is done, or goes on when the script is started again.
+
+        Raises:
+            OSError: If the write before this one has failed.
+        """
+        arrays = copied(self._variables())
+        if self._is_broken(step, arrays) or not self._fit.run.is_chief:
+            return
+        state = {
+            "step": step,
+            "fit": self._number,
+            "ended": ended,
+            "is_done": is_done,
+            "epochs": self._fit.call.epochs,
+            "description": self._description,
+            "log_names": self._fit.log_names,
+            "build": build_state(self._model),
+            "versions": _versions(),
+            "run": self._fit.run.get_state(),
+            **self._fit_state(),
+        }
+        if self._moment:
+            arrays |= self._moment["metrics"]
+            state |= {name: self._moment[name] for name in self._moment if name != "metrics"}
+        state = copy.deepcopy(state)
+        self._writer.submit(lambda: self._directory.save(step, state, arrays))
+
+    def rewound(self, step: int) -> None:
+        """After a rollback, later backups belong to what did not happen."""
+        self._writer.wait()
+        if self._fit.run.is_chief:
+            self._directory.drop_past(step)
+
+    def finish(self, *, is_done: bool) -> None:
+        """Wait for the last write; a done fit makes way for the next one of the script."""
+        self._writer.wait()
+        if is_done:
+            _FITS_DONE[self._model][self._directory.path] += 1
+
+    def _fit_state(self) -> dict[str, Any]:
+        is_complete = not self._fit.is_in_mid_epoch and self._fit.epoch_is_complete
+        state = self.progress.state(self._fit.batches_done, is_complete=is_complete)
+        return {**state, "callbacks": callback_states(self._fit.call.callbacks.callbacks)}
+
+    def _variables(self) -> dict[str, Any]:
+        optimizers = [clock.optimizer for clock in self._fit.run.clocks]
+        return state_variables(self._model, optimizers)
+
+    def _is_broken(self, step: int, arrays: Mapping[str, np.ndarray]) -> bool:
+        name = first_non_finite({k: a for k, a in arrays.items() if not is_of_metrics(k)})
+        if name is None:
+            return False
+        preflight.warn(
+            f"There is no backup of step {step}: {name} is not finite. The one before stays."
+        )
+        return True
+
+    def _complain(self, what: str) -> None:
+        if self._on_change == "raise":
+            raise ValueError(
+                f"{what}. Give a changed script another directory, or on_change='warn' to go on."
+            )
+        preflight.warn(f"{what}. The run goes on with what fits.")
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version(), "keras": keras.__version__}

@@ -1,0 +1,176 @@
+"""Backups on the disk: a whole one or none, verified before it is used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_steps import preflight
+from keras_steps.atomic import read_json, remove_partials, sha256_of, write_atomically, write_json
+
+_MANIFEST = re.compile(r"backup_(\d{6,})_step_(\d{8,})\.json")
+_FORMAT = 1
+
+
+class Backup(NamedTuple):
+    """What was saved.
+
+    Attributes:
+        path: Its manifest.
+        state: Nested dicts and lists of plain values and arrays.
+        arrays: The values of variables, by key.
+    """
+
+    path: Path
+    state: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+
+class BackupDirectory:
+    """The backups of one run, numbered; the newest `keep` stay.
+
+    A backup is two files: the arrays, and a manifest that is written last and holds their
+    checksum and one of its own. Arrays without a manifest are no backup. Other files are left
+    alone.
+
+    Args:
+        path: The directory.
+        keep: How many stay.
+    """
+
+    def __init__(self, path: Path, keep: int) -> None:
+        self.path = path
+        self.keep = keep
+
+    def begin(self) -> None:
+        """Make the directory, and remove what a killed process left half-written."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        remove_partials(self.path)
+        known = {manifest.stem for manifest in self._manifests()}
+        for file in self.path.glob("backup_*_step_*.npz"):
+            if file.stem not in known and _MANIFEST.fullmatch(f"{file.stem}.json"):
+                file.unlink()
+
+    def save(self, step: int, state: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Path:
+        """Write a backup, then delete those that are older than the newest `keep`.
+
+        Raises:
+            OSError: If the system fails to write, naming the file. The others stay.
+        """
+        manifests = self._manifests()
+        number = 1 + max((_number(manifest) for manifest in manifests), default=0)
+        path = self.path / f"backup_{number:06d}_step_{step:08d}.json"
+        held = {f"variable/{key}": array for key, array in arrays.items()}
+        plain = _detached(state, held, "state")
+        kinds = {key: str(array.dtype) for key, array in held.items()}
+        with write_atomically(path.with_suffix(".npz")) as partial, partial.open("wb") as file:
+            storable: dict[str, Any] = {key: _storable(array) for key, array in held.items()}
+            np.savez(file, **storable)
+            file.flush()
+            size, checksum = partial.stat().st_size, sha256_of(partial)
+        manifest = {"format": _FORMAT, "bytes": size, "sha256": checksum}
+        write_json(path, {**manifest, "kinds": kinds, "state": plain})
+        for old in sorted([*manifests, path], key=_number)[: -self.keep]:
+            old.unlink()
+            old.with_suffix(".npz").unlink(missing_ok=True)
+        return path
+
+    def newest(self) -> Backup | None:
+        """The newest that is whole; a warning names those that are not.
+
+        Raises:
+            ValueError: If there are backups and none of them is whole.
+        """
+        manifests = sorted(self._manifests(), key=_number, reverse=True)
+        damaged: list[str] = []
+        for manifest in manifests:
+            try:
+                backup = _read(manifest)
+            except (OSError, ValueError) as error:
+                damaged.append(str(error))
+                continue
+            if damaged:
+                preflight.warn(f"{' '.join(damaged)} Going on from the one before, {backup.path}.")
+            return backup
+        if damaged:
+            raise ValueError(
+                f"None of the backups in {self.path} can be used: {' '.join(damaged)} To begin "
+                "from step 0, delete them."
+            )
+        return None
+
+    def drop_past(self, step: int) -> None:
+        """Delete the backups of later steps, after a rollback."""
+        for manifest in self._manifests():
+            if int(_MANIFEST.fullmatch(manifest.name)[2]) > step:  # type: ignore[index]
+                manifest.unlink()
+                manifest.with_suffix(".npz").unlink(missing_ok=True)
+
+    def _manifests(self) -> list[Path]:
+        if not self.path.is_dir():
+            return []
+        return [path for path in self.path.iterdir() if _MANIFEST.fullmatch(path.name)]
+
+
+def _number(manifest: Path) -> int:
+    return int(_MANIFEST.fullmatch(manifest.name)[1])  # type: ignore[index]
+
+
+def _read(manifest: Path) -> Backup:
+    content = read_json(manifest)
+    if content["format"] != _FORMAT:
+        raise ValueError(
+            f"{manifest} has format {content['format']}; this version reads {_FORMAT}."
+        )
+    file = manifest.with_suffix(".npz")
+    if not file.is_file():
+        raise ValueError(f"{file} is missing.")
+    if file.stat().st_size != content["bytes"] or sha256_of(file) != content["sha256"]:
+        raise ValueError(f"{file} is damaged: its size or checksum does not fit.")
+    with np.load(file) as stored:
+        held = {key: _restored(stored[key], kind) for key, kind in content["kinds"].items()}
+    arrays = {
+        key.removeprefix("variable/"): array
+        for key, array in held.items()
+        if key.startswith("variable/")
+    }
+    return Backup(manifest, _attached(content["state"], held), arrays)
+
+
+def _detached(value: Any, held: dict[str, np.ndarray], name: str) -> Any:
+    """`value` as JSON can hold it, with its arrays in `held` and their names in their place."""
+    if isinstance(value, Mapping):
+        return {key: _detached(each, held, f"{name}/{key}") for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_detached(each, held, f"{name}/{n}") for n, each in enumerate(value)]
+    if isinstance(value, np.ndarray):
+        held[name] = value
+        return {"array": name}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _attached(value: Any, held: Mapping[str, np.ndarray]) -> Any:
+    if isinstance(value, list):
+        return [_attached(each, held) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"array"}:
+        return held[value["array"]]
+    return {key: _attached(each, held) for key, each in value.items()}
+
+
+def _storable(array: np.ndarray) -> np.ndarray:
+    """NumPy's files know neither bfloat16 nor float8, but their bits."""
+    return array if array.dtype.isbuiltin else array.view(f"u{array.dtype.itemsize}")
+
+
+def _restored(array: np.ndarray, kind: str) -> np.ndarray:
+    if str(array.dtype) == kind:
+        return array
+    import ml_dtypes
+
+    return array.view(getattr(ml_dtypes, kind))

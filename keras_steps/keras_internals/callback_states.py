@@ -1,0 +1,79 @@
+"""What Keras's own callbacks must know to go on after a restart: they have no way to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+_KEPT = {
+    "EarlyStopping": ("wait", "best", "best_weights", "best_epoch", "stopped_epoch"),
+    "ReduceLROnPlateau": ("wait", "best", "cooldown_counter"),
+    "ModelCheckpoint": (
+        "best",
+        "epochs_since_last_save",
+        "_batches_seen_since_last_saving",
+        "_last_batch_seen",
+    ),
+    "History": ("epoch", "history"),
+}
+_WITHOUT_STATE = (
+    "BaseLogger",
+    "CSVLogger",
+    "LearningRateScheduler",
+    "ProgbarLogger",
+    "RemoteMonitor",
+    "TensorBoard",
+    "TerminateOnNaN",
+)
+
+
+def callback_states(callbacks: Iterable[Any]) -> dict[str, Any]:
+    """The state of each callback of Keras's that has one, by its class and place among these.
+
+    Seen in Keras 3.12 and 3.15 and in tf_keras 2.21: attributes that on_train_begin resets.
+    """
+    return {
+        name: {each: vars(callback)[each] for each in kept if each in vars(callback)}
+        for name, callback, kept in _with_state(callbacks)
+    }
+
+
+def set_callback_states(callbacks: Iterable[Any], states: Mapping[str, Any]) -> None:
+    """Put back what `callback_states` gave, after every callback's on_train_begin."""
+    for name, callback, _ in _with_state(callbacks):
+        for attribute, value in states.get(name, {}).items():
+            setattr(callback, attribute, value)
+
+
+def without_known_state(callbacks: Iterable[Any]) -> list[str]:
+    """The names of those whose state, if they have one, is not kept."""
+    known = {*_KEPT, *_WITHOUT_STATE}
+    return [
+        type(callback).__name__
+        for callback in callbacks
+        if not (_is_of_keras(callback) and _kind(callback) in known)
+    ]
+
+
+def _with_state(callbacks: Iterable[Any]) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
+    seen: dict[str, int] = {}
+    for callback in callbacks:
+        kind = _kind(callback)
+        if kind in _KEPT and _is_of_keras(callback):
+            seen[kind] = seen.get(kind, 0) + 1
+            yield f"{kind} {seen[kind]}", callback, _KEPT[kind]
+
+
+def _kind(callback: Any) -> str:
+    """The name of the class of Keras's that it is, or derives from."""
+    return next(
+        (base.__name__ for base in type(callback).__mro__ if base.__name__ in _KEPT),
+        type(callback).__name__,
+    )
+
+
+def _is_of_keras(callback: Any) -> bool:
+    return any(
+        base.__module__.partition(".")[0] in ("keras", "tf_keras") and base.__name__ != "Callback"
+        for base in type(callback).__mro__
+    )

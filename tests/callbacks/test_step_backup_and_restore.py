@@ -1,0 +1,173 @@
+"""StepBackupAndRestore: a run that was broken off and started again is the run that was not."""
+
+import numpy as np
+import pytest
+from flavours import BATCH, FLAVOUR, IS_TF_KERAS, arrays, fit, keras, state_of
+
+import keras_steps as ks
+from keras_steps import StepBackupAndRestore
+from keras_steps.step_callback import Order
+from keras_steps.testing import Recorder
+
+BATCHES = 10
+
+
+class Dies(Exception):
+    pass
+
+
+class Killer(ks.StepCallback):
+    """Breaks the fit off at a step, as a kill does: nothing is told of it."""
+
+    def __init__(self, at, order=Order.REPORT):
+        super().__init__(ks.AtSteps(at))
+        self.order = order
+
+    def on_step(self, step, logs):
+        raise Dies
+
+
+def script(
+    directory, killed_at=None, *, shuffle=True, epochs=3, every=4, more=(), data=None, spe=1, **args
+):
+    """What a user's script does, from seeding to fit, each time it is started."""
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(1)
+    if IS_TF_KERAS:
+        keras.backend.experimental.enable_tf_random_generator()
+    model = keras.Sequential(
+        [
+            keras.layers.Input((4,)),
+            keras.layers.Dense(8, activation="relu"),
+            keras.layers.Dropout(0.3),
+            keras.layers.Dense(1),
+        ]
+    )
+    compiled = {} if spe == 1 else {"steps_per_execution": spe}
+    model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"], **compiled)
+    recorder = Recorder(3)
+    callbacks = [StepBackupAndRestore(directory, every=every, on_signal=()), recorder, *more]
+    if killed_at is not None:
+        killer = killed_at if isinstance(killed_at, Killer) else Killer(killed_at)
+        callbacks.append(killer)
+    x, y = arrays(BATCHES)
+    given = data() if data else {"x": x, "y": y, "batch_size": BATCH, "shuffle": shuffle}
+    history = None
+    try:
+        history = fit(
+            model,
+            callbacks,
+            epochs=epochs,
+            validation_data=arrays(2, seed=5),
+            **given,
+            **args,
+        ).history
+    except Dies:
+        assert killed_at is not None
+    return model, recorder, history
+
+
+def assert_same(one, other):
+    (model, recorder, history), (model_2, recorder_2, history_2) = one, other
+    for array, array_2 in zip(state_of(model), state_of(model_2), strict=True):
+        np.testing.assert_array_equal(array, array_2)
+    assert history == history_2
+    logs = {
+        step: without_time(log) for step, log in zip(recorder.steps, recorder.logs, strict=True)
+    }
+    for step, log in zip(recorder_2.steps, recorder_2.logs, strict=True):
+        assert without_time(log) == logs[step], step
+
+
+def without_time(log):
+    return {name: value for name, value in log.items() if not name.endswith("per_second")}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return script(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.mark.parametrize("killed_at", [2, 5, 9, 10, 11, 20, 21])
+def test_killed_and_started_again_it_is_the_run_that_was_not(tmp_path, whole, killed_at):
+    script(tmp_path / "killed", killed_at)
+    again = script(tmp_path / "killed")
+    assert_same(whole, again)
+    from_step = (killed_at - 1) // 4 * 4
+    assert again[1].steps == [step for step in range(3, 31, 3) if step > from_step]
+
+
+def of_unknown_size():
+    x, y = arrays(BATCHES)
+
+    def generate():
+        for at in range(0, len(x), BATCH):
+            yield x[at : at + BATCH], y[at : at + BATCH]
+
+    if FLAVOUR == "torch":
+        import torch
+
+        class Stream(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                return generate()
+
+        return {"x": torch.utils.data.DataLoader(Stream(), batch_size=None)}
+    if FLAVOUR == "jax":
+        pytest.importorskip("tensorflow", reason="unknown size on JAX: tf.data only")
+    import tensorflow as tf
+
+    kinds = (tf.TensorSpec((BATCH, 4)), tf.TensorSpec((BATCH, 1)))
+    return {"x": tf.data.Dataset.from_generator(generate, output_signature=kinds)}
+
+
+@pytest.mark.filterwarnings("ignore:.*ran out of data")
+@pytest.mark.parametrize("killed_at", [5, 10, 11, 20, 23])
+def test_data_of_unknown_size(tmp_path, killed_at):
+    whole = script(tmp_path / "whole", data=of_unknown_size, every=5)
+    script(tmp_path / "killed", Killer(killed_at, Order.BACKUP), data=of_unknown_size, every=5)
+    assert_same(whole, script(tmp_path / "killed", data=of_unknown_size, every=5))
+
+
+@pytest.mark.skipif(FLAVOUR == "torch", reason="refuses steps_per_execution > 1")
+@pytest.mark.filterwarnings("ignore:.*no multiple of steps_per_execution")
+@pytest.mark.parametrize("killed_at", [4, 8, 10, 18, 22])
+def test_steps_per_execution(tmp_path, killed_at):
+    whole = script(tmp_path / "whole", spe=4)
+    script(tmp_path / "killed", Killer(killed_at, Order.BACKUP), spe=4)
+    assert_same(whole, script(tmp_path / "killed", spe=4))
+
+
+def test_a_done_run_makes_no_step_and_a_larger_target_goes_on(tmp_path, capsys):
+    first = script(tmp_path, more=[ks.StopAtStep(12)])
+    assert ks.stop_reason(first[0]) == "reached"
+    again = script(tmp_path, more=[ks.StopAtStep(12)])
+    assert again[1].steps == []
+    assert "already at step 12" in capsys.readouterr().out
+    for array, array_2 in zip(state_of(first[0]), state_of(again[0]), strict=True):
+        np.testing.assert_array_equal(array, array_2)
+    more = script(tmp_path, more=[ks.StopAtStep(25)])
+    assert ks.global_step(more[0]) == 25
+    assert more[1].steps == [15, 18, 21, 24]
+
+
+def test_c38_tomorrow_the_same_with_200(tmp_path):
+    data = {"shuffle": False, "epochs": 30}
+    assert ks.global_step(script(tmp_path, more=[ks.StopAtStep(100)], **data)[0]) == 100
+    assert ks.global_step(script(tmp_path, more=[ks.StopAtStep(200)], **data)[0]) == 200
+
+
+def test_c36_num_steps_is_not_counted_anew(tmp_path):
+    script(tmp_path, 25, epochs=10, more=[ks.StopAtStep(num_steps=40)])
+    model, _, _ = script(tmp_path, epochs=10, more=[ks.StopAtStep(num_steps=40)])
+    assert ks.global_step(model) == 40
+    model, recorder, _ = script(tmp_path, epochs=10, more=[ks.StopAtStep(num_steps=40)])
+    assert (ks.global_step(model), recorder.steps) == (40, [])
+    model, _, _ = script(tmp_path, epochs=10, more=[ks.StopAtStep(num_steps=60)])
+    assert ks.global_step(model) == 60
+
+
+def test_epochs_that_are_done_and_more_epochs(tmp_path):
+    whole = script(tmp_path / "whole", epochs=3)
+    script(tmp_path / "more", epochs=2)
+    assert script(tmp_path / "more", epochs=2)[1].steps == []
+    assert_same(whole, script(tmp_path / "more", epochs=3))
