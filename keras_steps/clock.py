@@ -16,6 +16,11 @@ def now() -> float:
     return time.monotonic()
 
 
+def wait(seconds: float) -> None:
+    """Let so many seconds go by; `testing.FakeClock` lets its own go by at once."""
+    time.sleep(seconds)
+
+
 class Clock:
     """Follows one optimizer's counter with as few reads of it as possible.
 

@@ -16,7 +16,7 @@ class FakeClock:
     """A clock that stands still until it is told otherwise, so that tests need not sleep.
 
     Within `with FakeClock() as time:` every trigger, rate and time limit of keras_steps
-    reads it instead of the real one.
+    reads it instead of the real one, and what would wait calls `advance` instead.
 
     Args:
         seconds: What it shows at first.
@@ -37,7 +37,7 @@ class FakeClock:
         self.seconds += seconds
 
     def __enter__(self) -> FakeClock:
-        self._patch = mock.patch.object(clock, "now", lambda: self.seconds)
+        self._patch = mock.patch.multiple(clock, now=lambda: self.seconds, wait=self.advance)
         self._patch.start()
         return self
 

@@ -70,9 +70,11 @@ MAY_IMPORT = {
         "keras_internals",
         "preflight",
     },
+    "checkpoint_loading": {"keras_internals"},
     "evaluate_checkpoints": {
         "atomic",
         "checkpoint_index",
+        "checkpoint_loading",
         "checkpoints",
         "clock",
         "evaluation_data",
