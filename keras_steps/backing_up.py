@@ -17,6 +17,7 @@ from keras_steps import preflight
 from keras_steps.background import BackgroundWriter, let_all_finish
 from keras_steps.backups import BackupDirectory
 from keras_steps.keras_internals import (
+    build_optimizer,
     build_state,
     callback_states,
     copied,
@@ -102,6 +103,12 @@ class BackingUp:
         """The epoch has come to its end."""
         self._moment = {}
 
+    def save_first(self, step: int) -> None:
+        """Save the begin of a run, before anything else is written."""
+        build_optimizer(self._model)
+        self.save(step)
+        self._writer.wait()
+
     def save(self, step: int, *, ended: str | None = None, is_done: bool = False) -> None:
         """Copy the state, and have it written in the background.
 
@@ -123,6 +130,7 @@ class BackingUp:
             "is_done": is_done,
             "epochs": self._fit.call.epochs,
             "description": self._description,
+            "is_built": bool(self._model.built),
             "log_names": self._fit.log_names,
             "build": build_state(self._model),
             "versions": _versions(),

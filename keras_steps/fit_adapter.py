@@ -115,6 +115,7 @@ class FitAdapter:
         first_epoch, is_over = self.call.initial_epoch, False
         if self._backup is not None:
             self._resumption = self._backup.restore(self)
+            self.run.is_resumed = self._resumption is not None
         self.run.begin()
         if self._resumption is not None:
             self.run.set_state(self._resumption.run_state)
@@ -240,8 +241,8 @@ class FitAdapter:
             batches = self._batches_before
             self.run.expected_ends = preflight.expected_ends(self.run, self.params, epoch, batches)
         self.run.epoch = epoch
-        self.run.set_out()
         self._epoch_is_open, self._epoch_has_ended = True, False
+        self.run.set_out()
         self.run.open_epoch()
 
     def close_epoch(self) -> None:

@@ -75,21 +75,24 @@ def directory_for(log_dir: Path, step: int) -> Path:
     return _runs(log_dir) / f"step_{step:08d}"
 
 
-def place_of_traces(log_dir: Path, begun_at: int, tell: Callable[[str], None]) -> Path:
+def place_of_traces(
+    log_dir: Path, begun_at: int, *, goes_on: bool, tell: Callable[[str], None]
+) -> Path:
     """The log directory for the traces of a run, without those of other timelines.
 
     Args:
         log_dir: What the user named.
-        begun_at: The step from which the run goes on; 0: a fresh one.
+        begun_at: The step at which the run begins.
+        goes_on: Whether it continues an earlier one.
         tell: As in `place_for`.
     """
-    place = place_for(log_dir, goes_on=begun_at > 0, is_taken=_is_taken, take=_take, tell=tell)
-    if begun_at and _is_taken(place):
+    place = place_for(log_dir, goes_on=goes_on, is_taken=_is_taken, take=_take, tell=tell)
+    if goes_on and _is_taken(place):
         for path in list(_runs(place).glob("step_*")):
             digits = path.name.removeprefix("step_")
             if digits.isdecimal() and int(digits) > begun_at:
                 _remove(path)
-    elif begun_at:
+    elif goes_on:
         _take(place)
     return place
 

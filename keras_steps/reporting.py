@@ -14,7 +14,7 @@ from keras_steps import preflight
 from keras_steps.reports import with_extra
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
-from keras_steps.timelines import share_a_timeline
+from keras_steps.timelines import place_for, share_a_timeline
 from keras_steps.triggers import Trigger
 
 _FLUSH_SECS = 10.0
@@ -61,7 +61,7 @@ class Reporting(StepCallback, ABC):
     """Hands each report, and each evaluation's results, to a writer.
 
     Evaluation results are written at once, at their step; a report at the same step then
-    has what is left. The writer is opened with the first of them, when the run knows from
+    has what is left. The writer is opened before the first update, when the run knows from
     which step it goes on, and closed at the end of the fit. After a fit that was broken
     off by an error, it is closed when the next one begins.
 
@@ -81,6 +81,7 @@ class Reporting(StepCallback, ABC):
     """The file or directory that was asked for, if it writes to one."""
 
     _written: set[str]
+    _placed: list[str] | None
 
     def __init__(
         self,
@@ -105,6 +106,22 @@ class Reporting(StepCallback, ABC):
         """Whose error it is when the writer raises."""
         return type(self).__name__
 
+    def place_of(
+        self, run: Run, *, is_taken: Callable[[Path], bool], take: Callable[[Path], None]
+    ) -> Path:
+        """Where this run writes: as `place_for` says, and after a restart there again."""
+        assert self.place is not None
+        if self._placed is None or self._placed[0] != str(self.place):
+            place = place_for(
+                self.place,
+                goes_on=run.goes_on(self),
+                is_taken=is_taken,
+                take=take,
+                tell=run.print_line,
+            )
+            self._placed = [str(self.place), str(place)]
+        return Path(self._placed[1])
+
     def begin(self, run: Run) -> None:
         self.close_writer()
         self._begin(run)
@@ -117,6 +134,10 @@ class Reporting(StepCallback, ABC):
                     f"{type(self).__name__} to {self.place}, and {type(other).__name__} to "
                     f"{other.place}. Give each a name of its own, and not the other's and a number."
                 )
+
+    def before_first_update(self, run: Run) -> None:
+        if self.is_writing:
+            self.writer()
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         if self.extra is not None:
@@ -135,10 +156,15 @@ class Reporting(StepCallback, ABC):
                 drop_past(step)
 
     def get_state(self) -> dict[str, Any]:
-        return {"written_at": self._written_at, "written": sorted(self._written)}
+        return {
+            "written_at": self._written_at,
+            "written": sorted(self._written),
+            "placed": self._placed,
+        }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self._written_at, self._written = state["written_at"], set(state["written"])
+        self._placed = state["placed"]
 
     def end(self, run: Run) -> None:
         self.close_writer()
@@ -177,6 +203,7 @@ class Reporting(StepCallback, ABC):
         self._run = run
         self._written_at = -1
         self._written = set()
+        self._placed = None
         self._has_warned = False
         self._flushed_at = 0.0 if run is None else run.stopwatch.seconds()
 

@@ -50,6 +50,8 @@ def restore(
         ValueError: If the model's variables are not those of the backup.
     """
     then = backup.state["description"]
+    if not backup.state["is_built"]:  # before the first update the script builds it again
+        return
     build_like(model, backup.state["build"])
     variables = _apart_from_metrics(state_variables(model))
     arrays = _apart_from_metrics(backup.arrays)

@@ -54,7 +54,7 @@ class Run:
         self.epoch: int | None = None
         self.evaluations = Evaluations()
         self.stop_reason: str | None = None
-        self.is_backed_up = False
+        self.is_backed_up = self.is_resumed = False
         self.is_ending = False
         self.is_chief = is_chief(model)
         self.print_line: Callable[[str], None] = print
@@ -189,6 +189,10 @@ class Run:
     def clock_of(self, callback: StepCallback) -> Clock:
         """The clock that `callback` follows: one clock an optimizer."""
         return self._clock_of[id(callback)]
+
+    def goes_on(self, callback: StepCallback) -> bool:
+        """Whether the run continues what an earlier one wrote, on the callback's counter."""
+        return self.is_resumed or self.begun_at[self.clock_of(callback)] > 0
 
     @property
     def clocks(self) -> list[Clock]:

@@ -126,6 +126,11 @@ class StepBackupAndRestore(StepCallback):
         self._signals = SignalWatch(self.signals, self._fit.interrupt, self._fit.is_running)
         self._signals.start("StepBackupAndRestore(on_signal)")
 
+    def before_first_update(self, run: Run) -> None:
+        """A run that is killed before its first backup goes on too, from its begin."""
+        if not run.is_resumed:
+            self._running.save_first(self._step)
+
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         assert self._fit is not None
         if self._fit.is_in_mid_epoch:

@@ -10,7 +10,7 @@ from typing import Any
 from keras_steps.reporting import Reporting
 from keras_steps.run import Run
 from keras_steps.table_writer import TableWriter, is_taken, take
-from keras_steps.timelines import local_path, place_for, require_writable
+from keras_steps.timelines import local_path, require_writable
 from keras_steps.triggers import Trigger
 
 _OTHER_FORMATS = (".bz2", ".gz", ".json", ".tar", ".tsv", ".xlsx", ".xz", ".zip", ".zst")
@@ -71,7 +71,5 @@ class StepCSVLogger(Reporting):
             require_writable(self.place.parent, "StepCSVLogger")
 
     def open_writer(self, run: Run, step: int) -> TableWriter:
-        place = place_for(
-            self.place, goes_on=step > 0, is_taken=is_taken, take=take, tell=run.print_line
-        )
+        place = self.place_of(run, is_taken=is_taken, take=take)
         return TableWriter(place, step)

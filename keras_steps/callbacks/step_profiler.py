@@ -150,7 +150,9 @@ class StepProfiler(StepCallback):
         self._trace = None
         if self._place is None:
             begun_at = run.begun_at[run.clock_of(self)]
-            self._place = place_of_traces(self.log_dir, begun_at, run.print_line)
+            self._place = place_of_traces(
+                self.log_dir, begun_at, goes_on=run.goes_on(self), tell=run.print_line
+            )
         trace.stop(directory_for(self._place, self._begun_at))
 
     def _is_at_the_end(self, run: Run) -> bool:

@@ -11,7 +11,7 @@ from keras_steps.reporting import Reporting
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
 from keras_steps.tensorboard_writer import TensorBoardWriter, is_taken, take
-from keras_steps.timelines import local_path, place_for, require_writable
+from keras_steps.timelines import local_path, require_writable
 from keras_steps.triggers import Trigger, as_trigger
 
 
@@ -76,9 +76,7 @@ class StepTensorBoard(Reporting):
             require_writable(self.place, "StepTensorBoard")
 
     def open_writer(self, run: Run, step: int) -> TensorBoardWriter:
-        place = place_for(
-            self.place, goes_on=step > 0, is_taken=is_taken, take=take, tell=run.print_line
-        )
+        place = self.place_of(run, is_taken=is_taken, take=take)
         return TensorBoardWriter(place, step, run.evaluations.prefixes)
 
     def write_histograms(self, step: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_steps.keras_internals.flavour import backend_of
 from keras_steps.keras_internals.model_state import assigned, state_variables
-from keras_steps.keras_internals.optimizers import core_optimizer
+from keras_steps.keras_internals.optimizers import build_optimizer
 
 
 def build_state(model: Any) -> dict[str, Any] | None:
@@ -27,21 +27,7 @@ def build_like(model: Any, state: Mapping[str, Any] | None) -> None:
     with _scope(model):
         if not model.built and state is not None:
             model.build_from_config({key: _shapes(value) for key, value in state.items()})
-        if not model.built:
-            return
-        optimizer = model.optimizer
-        if backend_of(model) != "tf_keras":
-            if not optimizer.built:
-                optimizer.build(model.trainable_variables)
-            return
-        import tensorflow as tf
-
-        for each in (optimizer, core_optimizer(optimizer)):
-            build = getattr(each, "build", None) or getattr(each, "_create_all_weights", None)
-            if build is not None:  # tf_keras's legacy optimizers have the latter only
-                with tf.name_scope(each.name):  # as in apply_gradients
-                    build(model.trainable_variables)
-                return
+    build_optimizer(model)
 
 
 def put_metrics_back(model: Any, arrays: Mapping[str, np.ndarray], batch: Any = None) -> None:

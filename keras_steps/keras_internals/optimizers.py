@@ -59,7 +59,19 @@ def build_optimizer(model: Any) -> None:
         return
     strategy = getattr(model, "distribute_strategy", None)
     with nullcontext() if strategy is None else strategy.scope():
-        if hasattr(optimizer, "_create_all_weights"):  # tf_keras's legacy optimizers
-            optimizer._create_all_weights(model.trainable_variables)
+        if backend_of(model) == "tf_keras":
+            _build_in_tf_keras(optimizer, model.trainable_variables)
         else:
             optimizer.build(model.trainable_variables)
+
+
+def _build_in_tf_keras(optimizer: Any, variables: Any) -> None:
+    """Under the name scope in which its variables would be made within the first batch."""
+    import tensorflow as tf
+
+    for each in (optimizer, core_optimizer(optimizer)):
+        build = getattr(each, "build", None) or getattr(each, "_create_all_weights", None)
+        if build is not None:  # tf_keras's legacy optimizers have the latter only
+            with tf.name_scope(getattr(each, "name", None) or each._name):
+                build(variables)
+            return

@@ -97,6 +97,20 @@ def test_killed_and_started_again_it_is_the_run_that_was_not(tmp_path, whole, ki
     assert again[1].steps == [step for step in range(3, 31, 3) if step > from_step]
 
 
+def test_killed_before_its_first_backup_it_begins_again_in_the_same_places(tmp_path):
+    """A run that is only started anew leaves what it finds alone: law 9."""
+    for killed_at in (3, 2, None):
+        writers = [
+            ks.StepCSVLogger(tmp_path / "log.csv", 1),
+            ks.StepCheckpoint(tmp_path / "checkpoints", 1, max_to_keep=None),
+        ]
+        script(tmp_path / "backup", killed_at, epochs=1, every=100, more=writers)
+    rows = (tmp_path / "log.csv").read_text().split("\n")[1:-1]
+    assert [int(row.partition(",")[0]) for row in rows] == list(range(1, 11))
+    assert [c.step for c in ks.list_checkpoints(tmp_path / "checkpoints")] == list(range(1, 11))
+    assert not (tmp_path / "log_2.csv").exists()
+
+
 def of_unknown_size():
     x, y = arrays(BATCHES)
 
