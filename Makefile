@@ -4,6 +4,9 @@ PYTHON ?= python3
 STRATEGY = default
 STEPS = 300
 ARGS =
+# Tests run in so many processes; ARGS="-n 0" runs them in one, as --pdb needs.
+JOBS = 2
+PYTEST = -m pytest -n $(JOBS) --dist worksteal
 BACKENDS = jax torch tf_keras
 
 # The CPU wheel of TensorFlow is half the size (274 against 572 MB for 2.21), but it is not everywhere.
@@ -38,7 +41,7 @@ demo: .venv/.stamp  ## train on handwritten digits; again: go on (STRATEGY=defau
 
 test: .venv/.stamp  ## run the tests on TensorFlow (ARGS="-k NAME -x" goes to pytest)
 	@echo "== test: pytest on the TensorFlow backend"
-	@.venv/bin/python -m pytest $(ARGS)
+	@.venv/bin/python $(PYTEST) $(ARGS)
 
 lint: .venv/.stamp  ## check the code with ruff: rules and format
 	@echo "== lint: ruff check"
@@ -70,13 +73,14 @@ test-jax test-torch: export KERAS_BACKEND = $(@:test-%=%)
 test-tf_keras: export KERAS_STEPS_TEST_FLAVOUR = tf_keras
 $(BACKENDS:%=test-%): test-%: .venv-%/.stamp
 	@echo "== $@: pytest on $*"
-	@.venv-$*/bin/python -m pytest $(ARGS)
+	@.venv-$*/bin/python $(PYTEST) $(ARGS)
 
 # What depends on Keras's version, on TensorFlow with the oldest one supported and with tomorrow's.
 test-floor test-nightly: test-%: .venv-%/.stamp
 	@echo "== $@: pytest on TensorFlow with the Keras of .venv-$*"
-	@.venv-$*/bin/python -m pytest tests/contract tests/callbacks tests/test_fit_adapter.py \
-	    tests/test_global_step.py tests/test_keras_internals.py tests/test_neighbours.py $(ARGS)
+	@.venv-$*/bin/python $(PYTEST) tests/contract tests/callbacks tests/test_keras_internals*.py \
+	    tests/test_evaluation_internals.py tests/test_fit_adapter.py tests/test_global_step.py \
+	    tests/test_neighbours.py tests/test_saving.py tests/test_training_data.py $(ARGS)
 
 test-distributed: .venv-jax/.stamp .venv-tf_keras/.stamp  ## run the tests that start several processes
 	@echo "== test-distributed: clusters of tf_keras"
