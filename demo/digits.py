@@ -1,81 +1,83 @@
 """Train a small convolutional network on handwritten digits, some steps at a time.
 
 Each run goes on where the last one ended: 300 steps today, 300 tomorrow, and the counter says 600.
-It keeps under demo_output/ the model (with its optimizer, so with its step), the points of the
-curves since step 0, a plot of them, and logs for TensorBoard:
+After Ctrl-C, or a kill, it goes on with what was left of the 300. The folder demo_output/ holds
 
-    tensorboard --logdir demo_output/logs
+    backup/        what a run goes on from
+    checkpoints/   models that keras.saving.load_model loads, named by the step, the best among them
+    logs/          for TensorBoard: tensorboard --logdir demo_output/logs
+    loss_and_learning_rate.png
 
     python demo/digits.py [--strategy default|mirrored] [--steps 300] [--output demo_output]
 """
 
 import argparse
 import contextlib
-import json
-import os
 import sys
-import zipfile
 from pathlib import Path
 
 import keras
-from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from keras_steps import (
+    EvaluateEveryN,
     LogEveryN,
-    OnStep,
+    StepBackupAndRestore,
+    StepCheckpoint,
+    StepHistory,
     StepProgressBar,
     StepScheduledLR,
     StepTensorBoard,
     StopAtStep,
+    best_checkpoint,
     global_step,
+    list_checkpoints,
+    stop_reason,
 )
 from keras_steps.schedules import cosine, warmup
 
 HELD_OUT = 297  # of the 1,797 images
 # Two sessions of 300 steps are the whole schedule; further ones go on at the final rate.
 SCHEDULE = warmup(60, cosine(2e-3, 540, final=1e-4), initial=1e-4)
-CURVES = ("loss", "accuracy", "learning_rate")
 
 
 def main() -> None:
     options = parse_arguments()
-    files = Files(options.output)
+    output = options.output
+    done = max((c.step for c in list_checkpoints(output / "checkpoints")), default=0)
+    last_step = (done // options.steps + 1) * options.steps  # the next multiple
     (x, y), held_out = load_images()
+    keras.utils.set_random_seed(0)
     with make_scope(options.strategy):
-        model = files.load_model() if files.model.exists() else build_model()
-    begin = global_step(model)
-    history = files.load_history(begin)
-    history["sessions"].append(begin)
-    keras.utils.set_random_seed(begin)  # another order of the images in each session
-
-    def record(step, logs):
-        history["points"].append({"step": step} | {name: logs[name] for name in CURVES})
-
-    print(f"going on at step {begin}" if begin else "a new model, step 0", flush=True)
+        model = build_model()
+    history = StepHistory(10)
     model.fit(
         x,
         y,
         batch_size=32,
         epochs=10**6,  # StopAtStep ends the fit
         verbose=0,
-        validation_data=held_out,
         callbacks=[
-            StopAtStep(num_steps=options.steps),
-            LogEveryN(100),
+            StopAtStep(last_step),
+            StepBackupAndRestore(output / "backup", every=100, on_signal=("SIGINT", "SIGTERM")),
+            StepCheckpoint(output / "checkpoints", every=100, max_to_keep=3, monitor="val_loss"),
+            EvaluateEveryN(held_out, every=50),
             StepScheduledLR(SCHEDULE),
-            OnStep(10, record),
-            StepTensorBoard(files.logs, every=10),
+            StepTensorBoard(output / "logs", every=10),
+            LogEveryN(100, start=0),
+            history,
             *([StepProgressBar()] if sys.stderr.isatty() else []),
         ],
     )
-    loss, accuracy = model.evaluate(*held_out, verbose=0)
-    files.save(model, history)
-    print(f"global step {begin} -> {global_step(model)}")
-    print(f"{HELD_OUT} held-out images: loss={loss:.4f} accuracy={accuracy:.4f}")
-    print(f"model {files.model}, points {files.history}, plot {files.plot}")
-    print(f"curves: tensorboard --logdir {files.logs}")
+    if stop_reason(model) == "signal":
+        sys.exit(f"stopped at step {global_step(model)}: the same command goes on from there")
+    plot = output / "loss_and_learning_rate.png"
+    draw(history, plot)
+    print(f"global step {global_step(model)}")
+    print(f"best on {HELD_OUT} held-out images: {describe_best(output / 'checkpoints')}")
+    print(f"plot: {plot}")
+    print(f"curves: tensorboard --logdir {output / 'logs'}")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -86,7 +88,7 @@ def parse_arguments() -> argparse.Namespace:
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--strategy", choices=("default", "mirrored"), default="default")
-    parser.add_argument("--steps", type=positive, default=300, help="steps to make in this run")
+    parser.add_argument("--steps", type=positive, default=300, help="go on to the next multiple")
     parser.add_argument("--output", type=Path, default=Path("demo_output"))
     return parser.parse_args()
 
@@ -102,7 +104,7 @@ def load_images():
 
 
 def make_scope(strategy: str) -> contextlib.AbstractContextManager:
-    """The scope in which the model is built or loaded."""
+    """The scope in which the model is built."""
     if strategy == "default":
         return contextlib.nullcontext()
     if keras.backend.backend() != "tensorflow":
@@ -118,7 +120,6 @@ def make_scope(strategy: str) -> contextlib.AbstractContextManager:
 
 
 def build_model() -> keras.Model:
-    keras.utils.set_random_seed(0)
     layers = keras.layers
     model = keras.Sequential(
         [
@@ -136,90 +137,24 @@ def build_model() -> keras.Model:
     return model
 
 
-class Files:
-    """What the demo keeps. A file is replaced as a whole: a kill leaves the old or the new one."""
-
-    def __init__(self, folder: Path):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            sys.exit(f"error: cannot make the folder {folder}: {error.strerror}")
-        self.folder = folder
-        self.model = folder / "model.keras"
-        self.history = folder / "history.json"
-        self.plot = folder / "loss_and_learning_rate.png"
-        self.logs = folder / "logs"
-
-    def load_model(self) -> keras.Model:
-        if not zipfile.is_zipfile(self.model):
-            self._refuse(self.model, "it is no complete .keras archive")
-        try:
-            model = keras.saving.load_model(self.model)
-        except Exception as error:  # a broken archive raises whatever its reader stumbles over
-            self._refuse(self.model, f"{type(error).__name__}: {error}".splitlines()[0])
-        if model.name != "digits" or getattr(model, "optimizer", None) is None:
-            self._refuse(self.model, f"it holds the model {model.name!r}, not the demo's")
-        return model
-
-    def load_history(self, step: int) -> dict:
-        """What was recorded up to `step`; a killed run may have left points beyond it."""
-        if not self.history.exists():
-            return {"sessions": [], "points": []}
-        try:
-            history = json.loads(self.history.read_text())
-            points = [
-                {name: point[name] for name in ("step", *CURVES)} for point in history["points"]
-            ]
-            return {
-                "sessions": [begin for begin in history["sessions"] if begin < step],
-                "points": [point for point in points if point["step"] <= step],
-            }
-        except (ValueError, KeyError, TypeError) as error:
-            self._refuse(self.history, f"{type(error).__name__}: {error}")
-
-    def save(self, model: keras.Model, history: dict) -> None:
-        """The points before the model, whose step says how many of them count."""
-        self._replace(self.history, lambda path: path.write_text(json.dumps(history, indent=1)))
-        self._replace(self.model, model.save)
-        self._replace(self.plot, lambda path: draw(history, global_step(model), path))
-
-    def _replace(self, path: Path, write) -> None:
-        partial = path.with_name(f"partial_{path.name}")
-        write(partial)
-        os.replace(partial, path)
-
-    def _refuse(self, path: Path, reason: str):
-        sys.exit(
-            f"error: {path} is not what this demo wrote ({reason}).\n"
-            f"Remove {self.folder}/ to begin again at step 0."
-        )
-
-
-def draw(history: dict, end: int, path: Path) -> None:
-    """Loss above learning rate over one axis of steps, with a line where each session began."""
-    points, sessions = history["points"], history["sessions"]
-    steps = [point["step"] for point in points]
-    figure = Figure(figsize=(8, 5.5), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True)
-    for panel, name in ((upper, "loss"), (lower, "learning_rate")):
-        for begin in sessions:
-            panel.axvline(begin, color="0.5", linewidth=0.8, linestyle="--")
-        panel.plot(steps, [point[name] for point in points], marker=".", markersize=4)
-        panel.grid(alpha=0.25)
-    count = "1 session" if len(sessions) == 1 else f"{len(sessions)} sessions"
-    upper.set_title(f"handwritten digits: {end} steps in {count}; a dashed line begins each")
-    upper.set_ylabel("loss (mean over 10 steps)")
-    if points:  # an empty axis cannot be logarithmic
-        upper.set_yscale("log")
-    lower.set_ylabel("learning rate")
-    lower.set_ylim(bottom=0)
-    lower.ticklabel_format(axis="y", style="sci", scilimits=(-3, -3))
-    lower.set_xlabel("global step")
+def draw(history: StepHistory, path: Path) -> None:
+    """Loss above learning rate, over all steps of all sessions."""
+    figure = history.plot("loss")
+    figure.axes[0].set_yscale("log")
+    figure.suptitle(f"handwritten digits: {history.steps[-1]} steps")
     figure.savefig(path, dpi=120)
+
+
+def describe_best(directory: Path) -> str:
+    """The best checkpoint with its scores."""
+    path = best_checkpoint(directory)
+    scores = next(c.scores for c in list_checkpoints(directory) if c.path == path)
+    values = " ".join(f"{name.removeprefix('val_')}={v:.4f}" for name, v in scores.items())
+    return f"{values} {directory / path.name}"
 
 
 if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("\ninterrupted: this session was not saved, the next one begins where it began")
+        sys.exit("\ninterrupted; the next session goes on from the last backup")

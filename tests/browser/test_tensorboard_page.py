@@ -1,7 +1,7 @@
 """What TensorBoard's page shows of StepTensorBoard's files, in a real browser.
 
-The files are the demo's own: a session of 60 steps, one that is killed past step 100 before it
-has saved its model, and one that goes on from step 60 to 120.
+The files are the demo's own: a session of 60 steps, one that is killed past step 100, and one
+that goes on from the backup at that step, or from that at 60, to step 120.
 With KEEP_SCREENSHOT=FILE.png in the environment the page's picture is kept.
 """
 
@@ -57,7 +57,7 @@ def log_dir(tmp_path_factory):
     pytest.importorskip("sklearn", reason="scikit-learn is missing")
     folder = tmp_path_factory.mktemp("page")
     end_session(folder, steps=60)
-    kill_session(folder, after="step 101/")
+    kill_session(folder, after="step 100/")
     end_session(folder, steps=60)
     return folder / "logs"
 
@@ -151,10 +151,10 @@ def steps_at_the_end(browser, url):
 
 
 def test_a_resumed_run_is_one_rising_curve_for_the_page(browser, url):
-    """What the killed run wrote past step 60 is not served: one value a step."""
+    """What the killed run wrote past its backup is not served twice: one value a step."""
     train, validation = steps_at_the_end(browser, url)
     assert train == [10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120]
-    assert validation == [47, 60, 107, 120]  # an epoch has 47 steps
+    assert validation == [50, 60, 100, 120]  # every 50 steps, and where a session ends
 
 
 def test_training_and_validation_share_a_chart_and_its_axis(browser, url):
