@@ -68,7 +68,7 @@ class StepCheckpoint(StepCallback):
     order = Order.CHECKPOINT
     _run: Run | None = None
     _session: CheckpointSession | None = None
-    _is_resumed = False
+    _state: Mapping[str, Any] | None = None
 
     def __init__(
         self,
@@ -118,15 +118,17 @@ class StepCheckpoint(StepCallback):
                 ) from error
         if run.is_chief and not run.is_over:
             require_writable(self.place, "StepCheckpoint")
-        self._run, self._session, self._is_resumed = run, None, False
+        self._run, self._session, self._state = run, None, None
 
     def get_state(self) -> dict[str, Any]:
-        return self.monitor.get_state()
+        """The step last saved, whose file may still be on its way, and its scores."""
+        session = self._session
+        step = None if session is None else session.saved_at
+        scores = {} if session is None or step is None else session.scores_at(step)
+        return {"saved_at": step, "scores": scores}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        self._is_resumed = True
-        if state["monitor"] == self.monitor.name:
-            self.monitor.set_state(state)
+        self._state = state
 
     def before_first_update(self, run: Run) -> None:
         directory = CheckpointDirectory(
@@ -136,42 +138,39 @@ class StepCheckpoint(StepCallback):
             monitor=self.monitor.name if self.has_monitor else None,
             mode=self.monitor.direction,
         )
-        self._session = CheckpointSession(directory, writes=run.is_chief, listeners=self.listeners)
-        begun_at = run.begun_at[run.clock_of(self)]
-        self._session.begin(begun_at, self.overwrite or self._is_resumed)
-        if not self._is_resumed:
-            self._take_best()
+        session = CheckpointSession(directory, writes=run.is_chief, listeners=self.listeners)
+        self._session = session
+        step, state = run.begun_at[run.clock_of(self)], self._state
+        session.begin(step, self.overwrite or state is not None)
+        self._take_best()
+        if state is not None and state["saved_at"] == step:
+            session.add_scores(step, state["scores"])
+            if session.saved_at == step:
+                self._note_best(step)
+            else:  # a kill came before its file was whole
+                self._save(step)
 
     def on_evaluation(self, step: int, logs: dict[str, float]) -> None:
         assert self._run is not None
         value = self.monitor.value_in(logs) if self.has_monitor else None
         self._running.add_scores(step, logs)
-        if value is None or not self.monitor.improves(value):
-            return
         if self._running.saved_at == step:
-            self.monitor.best = value
-        else:
+            self._note_best(step)
+        elif value is not None and self.monitor.improves(value):
             self._run.request(self)
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
-        assert self._run is not None
         session = self._running
         if step == session.saved_at:
             return
         if not math.isfinite(logs.get("loss", 0.0)):
             session.refuse(step, f"the loss is {logs['loss']}")
             return
-        ending = ".weights.h5" if self.save_weights_only else ".keras"
-        with self._run.variables.published():  # asked for by an evaluation, it may not be yet
-            session.save(
-                step, ending, lambda: prepare_save(self.model, weights_only=self.save_weights_only)
-            )
-        value = session.scores_at(step).get(self.monitor.name)
-        if value is not None and self.monitor.improves(value):
-            self.monitor.best = value
+        self._save(step)
 
     def rewound(self, run: Run) -> None:
         self._running.go_back(run.clock_of(self).step)
+        self._take_best()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_end(epoch, logs)
@@ -186,6 +185,20 @@ class StepCheckpoint(StepCallback):
     def __getstate__(self) -> dict[str, Any]:
         """A copy has nothing under way."""
         return {**super().__getstate__(), "_session": None}
+
+    def _save(self, step: int) -> None:
+        assert self._run is not None
+        ending = ".weights.h5" if self.save_weights_only else ".keras"
+        with self._run.variables.published():  # asked for by an evaluation, it may not be yet
+            self._running.save(
+                step, ending, lambda: prepare_save(self.model, weights_only=self.save_weights_only)
+            )
+        self._note_best(step)
+
+    def _note_best(self, step: int) -> None:
+        value = self._running.scores_at(step).get(self.monitor.name)
+        if value is not None and self.monitor.improves(value):
+            self.monitor.best = value
 
     def _take_best(self) -> None:
         best = self._running.directory.best if self.has_monitor else None

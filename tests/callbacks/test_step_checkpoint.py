@@ -28,6 +28,7 @@ from flavours import (
 
 import keras_steps as ks
 from keras_steps.callbacks.evaluate_every_n import EvaluateEveryN
+from keras_steps.callbacks.step_backup_and_restore import StepBackupAndRestore
 from keras_steps.callbacks.step_checkpoint import StepCheckpoint
 from keras_steps.callbacks.stop_after import StopAfter
 from keras_steps.callbacks.stop_on_nan import StopOnNaN
@@ -314,24 +315,58 @@ def test_the_best_so_far_survives_a_restart(tmp_path):
     assert best_checkpoint(tmp_path) == tmp_path / name(16)
 
 
-def test_its_state_is_the_best_so_far_of_its_monitor():
-    callback = StepCheckpoint("c", monitor="val_loss")
-    callback.set_state({"monitor": "val_loss", "best": 0.5})
-    assert callback.get_state() == {"monitor": "val_loss", "best": 0.5}
-    callback.set_state({"monitor": "val_mae", "best": 0.1})
-    assert callback.get_state() == {"monitor": "val_loss", "best": 0.5}
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_backup_goes_on_where_the_file_of_its_step_may_have_been_lost(tmp_path, lost):
+    """A kill may come when the backup is whole and the checkpoint of its step is not."""
+    told, written = [], threading.Event()
+
+    class Tells(Listener):
+        def after_save(self, step, path):
+            if step == 8:
+                written.set()
+
+    def breaks_off(step, logs):
+        assert written.wait(60)
+        raise ZeroDivisionError
+
+    def run(*others):
+        args = {"monitor": "val_loss", "listeners": [Tells(told)]}
+        results = Results(8, [3, 5])
+        backup = StepBackupAndRestore(tmp_path / "b", 4, on_signal=())
+        fit(make_model(), [saves(tmp_path / "c", 4, **args), results, backup, *others], batches=18)
+
+    with pytest.raises(ZeroDivisionError):
+        run(ks.OnStep(ks.AtSteps(9), breaks_off))
+    assert scores_in(tmp_path / "c") == {4: {}, 8: {"val_loss": 3.0}}
+    before = contents(tmp_path / "c")
+    if lost:
+        (tmp_path / "c" / name(8)).unlink()
+    run()
+    assert scores_in(tmp_path / "c") == {
+        4: {},
+        8: {"val_loss": 3.0},
+        12: {},
+        16: {"val_loss": 3.0},
+        18: {},
+    }
+    assert best_checkpoint(tmp_path / "c") == tmp_path / "c" / name(8)
+    assert (contents(tmp_path / "c")[name(8)] == before[name(8)]) is not lost
+    again = [8] if lost else []
+    assert [step for what, step, *_ in told if what == "before"] == [4, 8, *again, 12, 16, 18]
+    loaded = keras.models.load_model(tmp_path / "c" / name(8))
+    there = make_model()
+    fit(there, [ks.StopAtStep(8)], batches=18)
+    np.testing.assert_equal(loaded.get_weights(), there.get_weights())
 
 
-def test_what_a_backup_knows_of_the_best_counts_though_its_file_is_gone(tmp_path):
-    class Restores(StepCallback):
-        order = Order.BACKUP
-
-        def begin(self, run):
-            callback.set_state({"monitor": "val_loss", "best": 3.5})
-
-    callback = saves(tmp_path, 1000, monitor="val_loss")
-    fit(make_model(), [callback, Results(2, [5, 4, 3, 6]), Restores()])
-    assert steps_in(tmp_path) == [6, 10]
+def test_the_best_so_far_is_what_is_on_the_disk(tmp_path):
+    """Its file may be lost: then the next that is better than the rest is saved."""
+    fit(make_model(), [saves(tmp_path, 1000, monitor="val_loss"), Results(5, [1, 4])])
+    assert steps_in(tmp_path) == [5, 10]
+    model = keras.models.load_model(latest_checkpoint(tmp_path))
+    (tmp_path / name(5)).unlink()
+    fit(model, [saves(tmp_path, 1000, monitor="val_loss"), Results(3, [5, 3, 2])])
+    assert steps_in(tmp_path) == [10, 15, 18, 20]
 
 
 @pytest.mark.parametrize(
@@ -410,7 +445,6 @@ def test_c39_validation_that_comes_after_the_checkpoint(tmp_path, monitor):
     assert scores_in(tmp_path) == {8: scores}
     if monitor:
         assert best_checkpoint(tmp_path) == tmp_path / name(8)
-        assert callback.get_state()["best"] == scores["val_loss"]
 
 
 # ---------------------------------------------------------------- not finite
