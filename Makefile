@@ -3,6 +3,7 @@
 PYTHON ?= python3
 STRATEGY = default
 STEPS = 300
+N = 200
 ARGS =
 # Tests run in so many processes; ARGS="-n 0" runs them in one, as --pdb needs.
 JOBS = 2
@@ -28,7 +29,7 @@ unexport TF_USE_LEGACY_KERAS
 unexport KERAS_STEPS_TEST_FLAVOUR
 
 .PHONY: help demo test lint format types wheel clean test-all $(BACKENDS:%=test-%) \
-        test-floor test-nightly test-distributed test-browser notebooks
+        test-floor test-nightly test-distributed test-browser test-kill notebooks
 .DELETE_ON_ERROR:
 
 help:  ## list these commands
@@ -87,6 +88,13 @@ test-distributed: .venv-jax/.stamp .venv-tf_keras/.stamp  ## run the tests that 
 	@KERAS_STEPS_TEST_FLAVOUR=tf_keras .venv-tf_keras/bin/python -m pytest -m distributed tests/distributed $(ARGS)
 	@echo "== test-distributed: devices of JAX"
 	@KERAS_BACKEND=jax .venv-jax/bin/python -m pytest -m distributed tests/distributed $(ARGS)
+
+test-kill: .venv/.stamp $(BACKENDS:%=.venv-%/.stamp)  ## kill trainings N times at random; the outcome has to be the same (N=200)
+	@echo "== test-kill: $(N) kills, on every backend"
+	@PYTHONPATH=tests .venv/bin/python tests/kill/proof.py $(N) $(ARGS)
+	@echo "== test-kill: damaged backups, full disks"
+	@.venv/bin/python -m pytest -m kill tests/kill
+	@KERAS_BACKEND=jax .venv-jax/bin/python -m pytest -m kill tests/kill -k disk
 
 test-browser: .venv/.stamp-browser  ## look at TensorBoard's page in headless Chromium (has to be installed)
 	@echo "== test-browser: pytest with Chromium"
