@@ -20,6 +20,7 @@ from keras_steps.keras_internals import (
     fetched,
     is_end_of_data,
     is_within,
+    results_without_logs,
     skip_all_epochs,
     skip_validation,
     start_at_epoch,
@@ -93,6 +94,7 @@ class FitAdapter:
         self._missing_batches = self._batches_before = 0
         self._has_seen_the_end = False
         self._end_to_come: BaseException | None = None
+        self._steps: int | None = None
         self.log_names: list[str] = []
         """Names in the logs of the last execution that was attended to."""
 
@@ -234,9 +236,12 @@ class FitAdapter:
                 self._has_resumed = True
                 self._resumption.open_epoch(self.call.callbacks.callbacks, self._backup.progress)
                 self._batches_before = self._resumption.position.batches
+                if self._batches_before:
+                    results_without_logs(self.model)
             else:
                 self._backup.progress.open_epoch(epoch, batches_before)
         self._has_seen_the_end = False
+        self._steps = self.params.get("steps") or self.call.batches_an_epoch
         if self.run.executions == 0:
             batches = self._batches_before
             self.run.expected_ends = preflight.expected_ends(self.run, self.params, epoch, batches)
@@ -306,7 +311,7 @@ class FitAdapter:
     @property
     def epoch_is_complete(self) -> bool:
         """Whether all batches of the epoch that was opened last are done, as far as is known."""
-        if self.params.get("steps"):
+        if self._steps:
             return self._is_last_of_epoch()
         return self._has_seen_the_end or not self.model.stop_training
 
@@ -405,7 +410,7 @@ class FitAdapter:
         return dict.fromkeys(self._resumption.log_names, 0.0)
 
     def _is_last_of_epoch(self) -> bool:
-        steps = self.params.get("steps")
+        steps = self._steps
         return steps is not None and self.batches_done >= steps
 
 
@@ -446,7 +451,7 @@ class _TfKerasFit(FitAdapter):
     def batches_done(self) -> int:
         """It cuts the last execution of an epoch by itself."""
         batches = super().batches_done
-        return min(batches, self.params.get("steps") or batches)
+        return min(batches, self._steps or batches)
 
     def _execute(self, iterator: Any, batches: int) -> Any:
         if batches >= self.run.batches:

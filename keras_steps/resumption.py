@@ -65,7 +65,11 @@ class Progress:
         position, randoms = self._epoch._replace(batches=batches), self._randoms
         if is_complete:
             position, randoms = self._next(position.epoch + 1, batches)
-        return {"position": list(position), "random": {**randoms, "step": random_states()}}
+        return {
+            "position": list(position),
+            "found_size": self._data.found_size,
+            "random": {**randoms, "step": random_states()},
+        }
 
     def _next(self, epoch: int, batches_before: int) -> tuple[Position, dict[str, Any]]:
         assert self._epoch is not None
@@ -120,6 +124,7 @@ class Resumption:
             at_pass=lambda: set_random_states(self._state["random"]["pass"]),
             at_step=self._arrive,
             on_read=self._read,
+            found_size=self._state["found_size"],
         )
 
     def open_epoch(self, callbacks: Iterable[Any], progress: Progress) -> None:

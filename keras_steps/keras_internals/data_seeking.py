@@ -85,21 +85,24 @@ def replay_sampler(loader: Any, passes: int, *, twice: bool) -> None:
     a generator.
 
     Args:
-        loader: A DataLoader with a length.
+        loader: A DataLoader. That of an IterableDataset has no sampler; what the stream itself
+            remembers of earlier passes is its own affair.
         passes: How many passes there were.
         twice: Whether an iterator more was made after each, of which nothing was read.
     """
     import torch
 
-    samplers = [loader.sampler, loader.batch_sampler]
+    has_indices = not isinstance(loader.dataset, torch.utils.data.IterableDataset)
+    samplers = [loader.sampler, loader.batch_sampler] if has_indices else []
     are_known = all(s is None or type(s).__module__ == "torch.utils.data.sampler" for s in samplers)
     if are_known and all(getattr(s, "generator", None) is None for s in (*samplers, loader)):
         return
     ahead = loader.num_workers * (loader.prefetch_factor or 0)
-    taken = [None if loader.num_workers else len(loader), *([ahead] if twice else [])]
+    whole = None if loader.num_workers or not has_indices else len(loader)
+    taken = [whole, *([ahead] if twice else [])]
     for count in taken * passes:
         torch.empty((), dtype=torch.int64).random_(generator=loader.generator)  # for workers
-        for _ in itertools.islice(loader._index_sampler, count):
+        for _ in itertools.islice(loader._index_sampler, count) if has_indices else ():
             pass
 
 

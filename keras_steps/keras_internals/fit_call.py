@@ -40,6 +40,11 @@ class FitCall:
         """
         return self._data_source and self._data_source()
 
+    @property
+    def batches_an_epoch(self) -> int | None:
+        """What tf_keras has found out in the first epoch of data of unknown size."""
+        return getattr(self.data_source, "_inferred_steps", None)
+
 
 def calls_around(frame: Any = None) -> Iterator[FitCall]:
     """The calls of fit, evaluate and predict around a frame (default: here), nearest first."""

@@ -113,6 +113,23 @@ def without_results(model: Any) -> None:
     model.get_metrics_result = once
 
 
+def results_without_logs(model: Any) -> None:
+    """Let an epoch of torch's end with what the metrics hold, though no batch gave logs.
+
+    That is so where fit was resumed behind the last batch of data of unknown size: torch's
+    fit finds the end without train_function. Keras asks for the results once an epoch.
+    """
+    if backend_of(model) != "torch":
+        return
+    theirs = model._get_metrics_result_or_logs
+
+    def once(logs: Any) -> Any:
+        del model._get_metrics_result_or_logs
+        return theirs(logs) if logs else model.get_metrics_result()
+
+    model._get_metrics_result_or_logs = once
+
+
 def reads_attributes_each_step(model: Any) -> bool:
     """Whether the training step is plain Python, which sees an attribute that was set."""
     uncompiled = backend_of(model) == "torch" and getattr(model, "jit_compile", False) is not True

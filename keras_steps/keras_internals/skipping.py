@@ -33,6 +33,11 @@ class TrainingData(ABC):
         To be asked at an epoch's begin or end. Of the first epoch of a fit it is not asked.
         """
 
+    @property
+    def found_size(self) -> int | None:
+        """How many batches an epoch turned out to have, where Keras goes by that from then on."""
+        return None
+
     def resume(
         self,
         *,
@@ -43,6 +48,7 @@ class TrainingData(ABC):
         at_pass: Callable[[], object],
         at_step: Callable[[Any], object],
         on_read: Callable[[int], object] = lambda done: None,
+        found_size: int | None = None,
     ) -> None:
         """At train begin: let the fit's first epoch begin inside of it, at a batch.
 
@@ -61,10 +67,12 @@ class TrainingData(ABC):
                 that is trained on is read; not called if none was passed over.
             on_read: Called for each batch that had to be read, with the number of those
                 that have been passed over.
+            found_size: What `found_size` was.
 
         Raises:
             ValueError: Within fit, if the data end before the batch is reached.
         """
+        self._take_size(found_size)
         self._replay(epoch - self._initial_epoch, passes)
         self._install(
             batches, passes, lead_in, Skipping(lead_in + batches, at_step, on_read), at_pass
@@ -78,6 +86,9 @@ class TrainingData(ABC):
         execution is to return empty logs then and not to raise: Keras on JAX and tf_keras
         can't end an epoch without logs. The next execution may raise.
         """
+
+    def _take_size(self, found: int | None) -> None:  # noqa: B027
+        """Know the size of an epoch as a fit knows it that has made one."""
 
     @abstractmethod
     def _replay(self, epochs: int, passes: int) -> None:

@@ -136,6 +136,15 @@ class _DataHandlerData(TrainingData):
     def begins_pass(self) -> bool:
         return bool(self._source._adapter.should_recreate_iterator())
 
+    @property
+    def found_size(self) -> int | None:
+        size = self._source._inferred_steps
+        return None if size is None else int(size)
+
+    def _take_size(self, found: int | None) -> None:
+        if self._source._inferred_steps is None:
+            self._source._inferred_steps = found
+
     def _replay(self, epochs: int, passes: int) -> None:
         handler = self._source
         sequence = getattr(handler._adapter, "_keras_sequence", None)
