@@ -28,8 +28,9 @@ class StepCheckpoint(StepCallback):
     `best_checkpoint` and `list_checkpoints` find them again.
 
     With `monitor`, each evaluation that improves on the best is a reason to save, wherever it came
-    from: EvaluateEveryN, or fit's own validation. A model whose loss or weights are not finite
-    is never saved.
+    from: EvaluateEveryN, or fit's own validation. A model is never saved if a weight or optimizer
+    variable is not finite, or the mean loss since the save before. (Once a batch's loss was
+    not, Keras's sum is none until the epoch ends.)
 
     A run that goes on from a step above 0 drops the checkpoints past it. A fresh run refuses a
     directory that holds any. It does not restore: for that there is StepBackupAndRestore. On
