@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 from weakref import WeakSet
@@ -13,6 +13,16 @@ _UNDER_WAY: WeakSet[Future[Any]] = WeakSet()
 def let_all_finish() -> None:
     """Wait for the writes of every BackgroundWriter, those of a broken-off fit too."""
     wait(list(_UNDER_WAY))
+
+
+def writes_under_way() -> list[Future[Any]]:
+    """Those of every BackgroundWriter that have been handed in and have not come to their end."""
+    return [write for write in list(_UNDER_WAY) if not write.done()]
+
+
+def all_succeed(writes: Iterable[Future[Any]]) -> bool:
+    """Wait for some writes; whether none of them has failed, which its own writer tells."""
+    return all(write.exception() is None for write in writes)
 
 
 class BackgroundWriter:

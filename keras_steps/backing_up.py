@@ -14,7 +14,12 @@ import keras
 import numpy as np
 
 from keras_steps import preflight
-from keras_steps.background import BackgroundWriter, let_all_finish
+from keras_steps.background import (
+    BackgroundWriter,
+    all_succeed,
+    let_all_finish,
+    writes_under_way,
+)
 from keras_steps.backups import BackupDirectory
 from keras_steps.keras_internals import (
     build_optimizer,
@@ -22,6 +27,7 @@ from keras_steps.keras_internals import (
     callback_states,
     copied,
     first_non_finite,
+    set_callback_states,
     state_variables,
     training_data_of,
     without_known_state,
@@ -53,6 +59,7 @@ class BackingUp:
         self._writer = BackgroundWriter()
         self._number = _FITS_DONE.setdefault(self._model, Counter())[directory.path]
         self._moment: dict[str, Any] = {}
+        self._callbacks_at_end: dict[str, Any] | None = None
         self.data = training_data_of(self._model, fit.call)
         self.progress = Progress(self.data)
 
@@ -71,6 +78,8 @@ class BackingUp:
             return None
         restore(self._model, backup, self._description, self._complain)
         metrics = {key: array for key, array in backup.arrays.items() if is_of_metrics(key)}
+        if backup.state["fit"] == self._number:
+            self._callbacks_at_end = backup.state["callbacks_at_end"]
         step, path = backup.state["step"], backup.path
         self._fit.print_line(f"going on from step {step}: {path}")
         is_over = backup.state["fit"] > self._number or (
@@ -87,7 +96,8 @@ class BackingUp:
             return []
         return [
             f"StepBackupAndRestore does not know the state of {', '.join(sorted(set(names)))}: a "
-            "run that goes on begins it anew."
+            "run that goes on begins it anew. A callback with get_state() and set_state(state) "
+            "is asked for it."
         ]
 
     def keep_moment(self) -> None:
@@ -96,7 +106,7 @@ class BackingUp:
             arrays = copied(self._variables())
             self._moment = {
                 "metrics": {key: array for key, array in arrays.items() if is_of_metrics(key)},
-                **self._fit_state(),
+                **copy.deepcopy(self._fit_state()),
             }
 
     def forget_moment(self) -> None:
@@ -111,6 +121,9 @@ class BackingUp:
 
     def save(self, step: int, *, ended: str | None = None, is_done: bool = False) -> None:
         """Copy the state, and have it written in the background.
+
+        What other callbacks have handed in to be written comes first: the state says that it
+        is there.
 
         Args:
             step: The global step.
@@ -140,8 +153,14 @@ class BackingUp:
         if self._moment:
             arrays |= self._moment["metrics"]
             state |= {name: self._moment[name] for name in self._moment if name != "metrics"}
-        state = copy.deepcopy(state)
-        self._writer.submit(lambda: self._directory.save(step, state, arrays))
+        state["callbacks_at_end"] = self._callback_states() if is_done else None
+        state, writes = copy.deepcopy(state), writes_under_way()
+
+        def write() -> None:
+            if all_succeed(writes):  # else the one who handed it in raises
+                self._directory.save(step, state, arrays)
+
+        self._writer.submit(write)
 
     def rewound(self, step: int) -> None:
         """After a rollback, later backups belong to what did not happen."""
@@ -150,15 +169,23 @@ class BackingUp:
             self._directory.drop_past(step)
 
     def finish(self, *, is_done: bool) -> None:
-        """Wait for the last write; a done fit makes way for the next one of the script."""
+        """Wait for the last write; a done fit makes way for the next one of the script.
+
+        One that was done before and made no step has the History of then.
+        """
         self._writer.wait()
+        if self._callbacks_at_end is not None and not self._fit.run.executions:
+            set_callback_states(self._fit.other_callbacks, self._callbacks_at_end)
         if is_done:
             _FITS_DONE[self._model][self._directory.path] += 1
 
     def _fit_state(self) -> dict[str, Any]:
         is_complete = not self._fit.is_in_mid_epoch and self._fit.epoch_is_complete
         state = self.progress.state(self._fit.batches_done, is_complete=is_complete)
-        return {**state, "callbacks": callback_states(self._fit.call.callbacks.callbacks)}
+        return {**state, "callbacks": self._callback_states()}
+
+    def _callback_states(self) -> dict[str, Any]:
+        return callback_states(self._fit.other_callbacks)
 
     def _variables(self) -> dict[str, Any]:
         optimizers = [clock.optimizer for clock in self._fit.run.clocks]

@@ -234,7 +234,7 @@ class FitAdapter:
         if self._backup is not None:
             if self._resumption is not None and not self._has_resumed:
                 self._has_resumed = True
-                self._resumption.open_epoch(self.call.callbacks.callbacks, self._backup.progress)
+                self._resumption.open_epoch(self.other_callbacks, self._backup.progress)
                 self._batches_before = self._resumption.position.batches
                 if self._batches_before:
                     results_without_logs(self.model)

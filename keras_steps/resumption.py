@@ -131,7 +131,7 @@ class Resumption:
         """At the begin of the epoch in which the fit goes on.
 
         Args:
-            callbacks: All of the fit, Keras's too.
+            callbacks: Those of the fit that are not of this library.
             progress: Takes up the position.
         """
         set_callback_states(callbacks, self._state["callbacks"])

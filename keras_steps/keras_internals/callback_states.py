@@ -28,21 +28,22 @@ _WITHOUT_STATE = (
 
 
 def callback_states(callbacks: Iterable[Any]) -> dict[str, Any]:
-    """The state of each callback of Keras's that has one, by its class and place among these.
+    """The state of each callback that has one, by its class and place among these.
 
-    Seen in Keras 3.12 and 3.15 and in tf_keras 2.21: attributes that on_train_begin resets.
+    Of Keras's own, attributes that on_train_begin resets; seen in Keras 3.12 and 3.15 and in
+    tf_keras 2.21. Of others, what their `get_state` gives.
     """
-    return {
-        name: {each: vars(callback)[each] for each in kept if each in vars(callback)}
-        for name, callback, kept in _with_state(callbacks)
-    }
+    return {name: _state_of(callback) for name, callback in _with_state(callbacks)}
 
 
 def set_callback_states(callbacks: Iterable[Any], states: Mapping[str, Any]) -> None:
     """Put back what `callback_states` gave, after every callback's on_train_begin."""
-    for name, callback, _ in _with_state(callbacks):
-        for attribute, value in states.get(name, {}).items():
-            setattr(callback, attribute, value)
+    for name, callback in _with_state(callbacks):
+        if name in states and _tells(callback):
+            callback.set_state(states[name])
+        elif name in states:
+            for attribute, value in states[name].items():
+                setattr(callback, attribute, value)
 
 
 def without_known_state(callbacks: Iterable[Any]) -> list[str]:
@@ -51,17 +52,29 @@ def without_known_state(callbacks: Iterable[Any]) -> list[str]:
     return [
         type(callback).__name__
         for callback in callbacks
-        if not (_is_of_keras(callback) and _kind(callback) in known)
+        if not (_tells(callback) or (_is_of_keras(callback) and _kind(callback) in known))
     ]
 
 
-def _with_state(callbacks: Iterable[Any]) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
+def _with_state(callbacks: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     seen: dict[str, int] = {}
     for callback in callbacks:
         kind = _kind(callback)
-        if kind in _KEPT and _is_of_keras(callback):
+        if _tells(callback) or (kind in _KEPT and _is_of_keras(callback)):
             seen[kind] = seen.get(kind, 0) + 1
-            yield f"{kind} {seen[kind]}", callback, _KEPT[kind]
+            yield f"{kind} {seen[kind]}", callback
+
+
+def _state_of(callback: Any) -> Any:
+    if _tells(callback):
+        return callback.get_state()
+    kept = _KEPT[_kind(callback)]
+    return {each: vars(callback)[each] for each in kept if each in vars(callback)}
+
+
+def _tells(callback: Any) -> bool:
+    """Whether it speaks for itself, as this library's callbacks do."""
+    return all(callable(getattr(callback, name, None)) for name in ("get_state", "set_state"))
 
 
 def _kind(callback: Any) -> str:
