@@ -308,6 +308,19 @@ ROWS = {
             (lambda: ks.StepCheckpoint("c", listeners=[print]), TypeError, "before_save"),
         ],
     ),
+    "StepBackupAndRestore": Row(
+        make=lambda events: _observed(
+            ks.StepBackupAndRestore(_new_place("backup"), 5, on_signal=()), events
+        ),
+        bad=[
+            (lambda: ks.StepBackupAndRestore(""), ValueError, "directory. must be a path"),
+            (lambda: ks.StepBackupAndRestore("gs://b/c"), ValueError, "on this machine"),
+            (lambda: ks.StepBackupAndRestore("b", keep=0), ValueError, "at least 1; received 0"),
+            (lambda: ks.StepBackupAndRestore("b", on_signal="SIGTERM"), TypeError, "tuple"),
+            (lambda: ks.StepBackupAndRestore("b", exit_code=-1), ValueError, "received -1"),
+            (lambda: ks.StepBackupAndRestore("b", on_change="ask"), ValueError, "received 'ask'"),
+        ],
+    ),
     "StopOnNaN": Row(
         make=_looks_for_nan,
         at_end=True,
