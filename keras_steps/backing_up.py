@@ -180,7 +180,7 @@ class BackingUp:
             _FITS_DONE[self._model][self._directory.path] += 1
 
     def _fit_state(self) -> dict[str, Any]:
-        is_complete = not self._fit.is_in_mid_epoch and self._fit.epoch_is_complete
+        is_complete = not self._fit.epoch.is_open and self._fit.epoch_is_complete
         state = self.progress.state(self._fit.batches_done, is_complete=is_complete)
         return {**state, "callbacks": self._callback_states()}
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_steps import clock as clocks
 from keras_steps import preflight
 from keras_steps.clock import NEVER
+from keras_steps.epoch import Epoch
 from keras_steps.keras_internals import (
     Console,
     FitCall,
-    JaxState,
     backend_of,
-    batches_set_to,
     calls_around,
     fetched,
     is_end_of_data,
@@ -37,28 +36,6 @@ if TYPE_CHECKING:
     from keras_steps.step_callback import StepCallback
 
 
-def arrive(callback: StepCallback, kind: type[StepCallback]) -> FitAdapter:
-    """Tell that Keras has called a callback's `on_train_begin`.
-
-    All callbacks of one `kind` in a fit share an adapter; their run begins when the last of
-    them has arrived, so that others before it may have restored the model.
-    """
-    call = next(calls_around(), None)
-    if call is None or call.name != "fit":
-        raise RuntimeError(
-            f"{type(callback).__name__} follows Keras's fit, and its on_train_begin was called "
-            "outside of one. Pass it to model.fit(callbacks=[...])."
-        )
-    ours = [c for c in dict.fromkeys(call.callbacks.callbacks) if isinstance(c, kind)]
-    known = (c._fit for c in ours if c._fit is not None)
-    fit = next((fit for fit in known if fit.call.callbacks is call.callbacks), None)
-    if fit is None:
-        fit = _KINDS.get(backend_of(callback._model), FitAdapter)(callback._model, call, ours)
-    if callback is ours[-1]:
-        fit.begin()
-    return fit
-
-
 class FitAdapter:
     """Stands in for `model.train_function` between train begin and train end.
 
@@ -72,15 +49,16 @@ class FitAdapter:
         callbacks: Those of this library in it.
     """
 
+    cuts_last: ClassVar[bool] = False
+    """Whether Keras itself makes the last execution of an epoch shorter."""
+
     def __init__(self, model: Any, call: FitCall, callbacks: list[StepCallback]) -> None:
         self.model = model
         self.call = call
         self.callbacks = callbacks
         self.params = getattr(call.callbacks, "params", None) or {}
         self.has_begun = self.is_under_way = False
-        self._epoch_is_open = False
-        self._epoch_began_at = 0
-        self._epoch_has_ended = True
+        self.epoch = Epoch(cuts_last=self.cuts_last)
         self._last_logs: dict[str, float] = {}
         self._functions: list[Any] = []
         self._depth = 0
@@ -91,10 +69,7 @@ class FitAdapter:
         self._has_resumed = False
         self._signal: str | None = None
         self.is_suspended = False
-        self._missing_batches = self._batches_before = 0
-        self._has_seen_the_end = False
         self._end_to_come: BaseException | None = None
-        self._steps: int | None = None
         self.log_names: list[str] = []
         """Names in the logs of the last execution that was attended to."""
 
@@ -176,7 +151,7 @@ class FitAdapter:
             run.stop("signal" if self._signal else "reached")
             return self._execute_nothing()
         logs = self._execute(iterator, allowed)
-        self._missing_batches += batches - allowed
+        self.epoch.missing += batches - allowed
         self.log_names = list(fetched(logs))
         run.after(logs, epoch_ends=self._is_last_of_epoch())
         if run.stop_reason is not None:
@@ -223,36 +198,34 @@ class FitAdapter:
 
     def open_epoch(self, epoch: int) -> None:
         self.begin()
-        if self._epoch_is_open or not self.is_under_way:
+        if self.epoch.is_open or not self.is_under_way:
             return
         if self.model.train_function is not self:  # someone has had it made anew
             self._wrap()
         if self.run.executions == 0:  # other callbacks may have restored the counter
             self.run.start_again()
-        batches_before, self._batches_before = self.batches_done, 0
-        self._epoch_began_at, self._missing_batches = self.run.executions, 0
+        batches_before, resumed_at = self.batches_done, 0
         if self._backup is not None:
             if self._resumption is not None and not self._has_resumed:
                 self._has_resumed = True
                 self._resumption.open_epoch(self.other_callbacks, self._backup.progress)
-                self._batches_before = self._resumption.position.batches
-                if self._batches_before:
+                resumed_at = self._resumption.position.batches
+                if resumed_at:
                     results_without_logs(self.model)
             else:
                 self._backup.progress.open_epoch(epoch, batches_before)
-        self._has_seen_the_end = False
-        self._steps = self.params.get("steps") or self.call.batches_an_epoch
+        size = self.params.get("steps") or self.call.batches_an_epoch
+        self.epoch.open(self.run.executions, size, resumed_at)
         if self.run.executions == 0:
-            batches = self._batches_before
-            self.run.expected_ends = preflight.expected_ends(self.run, self.params, epoch, batches)
+            expected = preflight.expected_ends(self.run, self.params, epoch, resumed_at)
+            self.run.expected_ends = expected
         self.run.epoch = epoch
-        self._epoch_is_open, self._epoch_has_ended = True, False
         self.run.set_out()
         self.run.open_epoch()
 
     def close_epoch(self) -> None:
-        if self._epoch_is_open:
-            self._epoch_is_open = False
+        if self.epoch.is_open:
+            self.epoch.is_open = False
             if self.is_suspended:
                 return
             if self._backup is not None and not self.epoch_is_complete:
@@ -260,10 +233,10 @@ class FitAdapter:
             self.run.close_epoch()
 
     def end_epoch(self, logs: Mapping[str, Any] | None) -> None:
-        if self._epoch_has_ended:
+        if self.epoch.has_ended:
             return
         self.close_epoch()
-        self._epoch_has_ended = True
+        self.epoch.has_ended = True
         if self.is_suspended:
             return
         results = scalars(logs)
@@ -300,20 +273,14 @@ class FitAdapter:
     @property
     def batches_done(self) -> int:
         """How many batches of the epoch have been trained on, here and before a restart."""
-        executions = self.run.executions - self._epoch_began_at
-        return self._batches_before + executions * self.run.batches - self._missing_batches
-
-    @property
-    def is_in_mid_epoch(self) -> bool:
-        """Whether the epoch that was opened last has not come to its end."""
-        return self._epoch_is_open
+        return self.epoch.batches_done(self.run.executions, self.run.batches)
 
     @property
     def epoch_is_complete(self) -> bool:
         """Whether all batches of the epoch that was opened last are done, as far as is known."""
-        if self._steps:
+        if self.epoch.size:
             return self._is_last_of_epoch()
-        return self._has_seen_the_end or not self.model.stop_training
+        return self.epoch.has_seen_the_end or not self.model.stop_training
 
     @property
     def other_callbacks(self) -> list[Any]:
@@ -332,7 +299,7 @@ class FitAdapter:
     @property
     def is_in_epoch(self) -> bool:
         """Whether executions of this fit are under way."""
-        return self.is_under_way and self._epoch_is_open and is_within(self.call.callbacks)
+        return self.is_under_way and self.epoch.is_open and is_within(self.call.callbacks)
 
     # ------------------------------------------------------------ details
 
@@ -385,7 +352,7 @@ class FitAdapter:
             return
         if not self.is_under_way or not self._is_called_by_its_fit(caller):
             return
-        self._has_seen_the_end = True
+        self.epoch.has_seen_the_end = True
         self.run.executions -= 1
         if backend_of(self.model) in ("tensorflow", "tf_keras") and self.run.batches == 1:
             for clock in self.run.clocks:
@@ -398,9 +365,9 @@ class FitAdapter:
         some, and the end of the data comes with the next one: TensorFlow draws random numbers
         at each end.
         """
-        if self._backup is None or self.run.executions or not self._batches_before:
+        if self._backup is None or self.run.executions or not self.epoch.resumed_at:
             return False
-        self._batches_before, self._end_to_come = 0, error
+        self.epoch.resumed_at, self._end_to_come = 0, error
         self._backup.data.found_end()
         return True
 
@@ -410,55 +377,4 @@ class FitAdapter:
         return dict.fromkeys(self._resumption.log_names, 0.0)
 
     def _is_last_of_epoch(self) -> bool:
-        steps = self._steps
-        return steps is not None and self.batches_done >= steps
-
-
-class _JaxFit(FitAdapter):
-    """On JAX the model's variables go through train_function as its state."""
-
-    def _attend(self, *args: Any) -> Any:
-        variables = self._state
-        variables.state, iterator = args
-        try:
-            logs = super()._attend(iterator)
-            return logs, variables.state
-        except BaseException as error:
-            if not is_end_of_data(error):
-                variables.hand_back()
-            raise
-        finally:
-            variables.state = None
-
-    def _logs_for_keras(self, *args: Any) -> Any:
-        return super()._logs_for_keras(*args), args[0]
-
-    def _execute(self, iterator: Any, batches: int) -> Any:
-        variables = self._state
-        logs, variables.state = self.inner(variables.state, self._cut(iterator, batches))
-        return logs
-
-    @property
-    def _state(self) -> JaxState:
-        assert isinstance(self.run.variables, JaxState)
-        return self.run.variables
-
-
-class _TfKerasFit(FitAdapter):
-    """tf_keras reads how many batches an execution has from a variable."""
-
-    @property
-    def batches_done(self) -> int:
-        """It cuts the last execution of an epoch by itself."""
-        batches = super().batches_done
-        return min(batches, self._steps or batches)
-
-    def _execute(self, iterator: Any, batches: int) -> Any:
-        if batches >= self.run.batches:
-            return self.inner(iterator)
-        usual = steps_per_execution(self.model)  # less where Keras has cut it by itself
-        with batches_set_to(self.model, min(batches, usual)):
-            return self.inner(iterator)
-
-
-_KINDS: dict[str, type[FitAdapter]] = {"jax": _JaxFit, "tf_keras": _TfKerasFit}
+        return self.epoch.size is not None and self.batches_done >= self.epoch.size

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_steps import fit_adapter
+from keras_steps.fit_adapter import FitAdapter
+from keras_steps.fit_flavours import arrive
 from keras_steps.global_step import find_optimizer
 from keras_steps.keras_internals import is_within
 from keras_steps.run import Run
@@ -70,7 +71,7 @@ class StepCallback(keras.callbacks.Callback):
     """Whether it sets something that the next update uses."""
 
     _supports_tf_logs = True  # tf_keras: batch logs may stay tensors
-    _fit: fit_adapter.FitAdapter | None = None
+    _fit: FitAdapter | None = None
 
     def __init__(
         self,
@@ -126,11 +127,11 @@ class StepCallback(keras.callbacks.Callback):
     # What Keras calls.
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._fit = fit_adapter.arrive(self, StepCallback)
+        self._fit = arrive(self, StepCallback)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self._fit is None:  # a subclass has overridden on_train_begin
-            self._fit = fit_adapter.arrive(self, StepCallback)
+            self._fit = arrive(self, StepCallback)
         self._fit.open_epoch(epoch)
 
     def on_test_begin(self, logs: Any = None) -> None:

@@ -133,7 +133,7 @@ class StepBackupAndRestore(StepCallback):
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         assert self._fit is not None
-        if self._fit.is_in_mid_epoch:
+        if self._fit.epoch.is_open:
             self._running.save(step)
         else:  # other callbacks are still to be told of the epoch's end
             self._waits = True

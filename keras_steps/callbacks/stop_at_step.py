@@ -39,6 +39,7 @@ class StopAtStep(StepCallback):
 
     order = Order.STOP
     _begun_at: int | None = None
+    _restored: int | None = None
 
     def __init__(
         self,
@@ -60,17 +61,17 @@ class StopAtStep(StepCallback):
             self.num_steps = integral(num_steps, "StopAtStep(num_steps)", least=1)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._begun_at = None
+        self._restored = None
         super().on_train_begin(logs)
 
     def last_step_from(self, step: int) -> int | None:
         if self.num_steps is None:
             return self.last_step
-        self._begun_at = step if self._begun_at is None else self._begun_at
+        self._begun_at = step if self._restored is None else self._restored
         return self._begun_at + self.num_steps
 
     def get_state(self) -> dict[str, Any]:
         return {"begun_at": self._begun_at}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        self._begun_at = state["begun_at"]
+        self._restored = state["begun_at"]
