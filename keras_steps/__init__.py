@@ -24,6 +24,7 @@ from keras_steps.checkpoints import (
     latest_checkpoint,
     list_checkpoints,
 )
+from keras_steps.evaluate_checkpoints import evaluate_checkpoints
 from keras_steps.global_step import global_step, set_global_step
 from keras_steps.step_callback import StepCallback
 from keras_steps.stop_reason import stop_reason
@@ -58,6 +59,7 @@ __all__ = [
     "Trigger",
     "best_checkpoint",
     "distribution",
+    "evaluate_checkpoints",
     "global_step",
     "latest_checkpoint",
     "list_checkpoints",
