@@ -45,6 +45,8 @@ SCHEDULE = warmup(60, cosine(2e-3, 540, final=1e-4), initial=1e-4)
 def main() -> None:
     options = parse_arguments()
     output = options.output
+    if options.strategy != "default":  # a backup is for the strategy that it was made under
+        output /= options.strategy
     done = max((c.step for c in list_checkpoints(output / "checkpoints")), default=0)
     last_step = (done // options.steps + 1) * options.steps  # the next multiple
     (x, y), held_out = load_images()
