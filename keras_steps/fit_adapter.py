@@ -171,6 +171,7 @@ class FitAdapter:
         """The run has been stopped between two batches of an epoch."""
         if self._backup is None or self._is_last_of_epoch() or self.run.stop_reason == "nan":
             return
+        self.run.look()
         with self.run.variables.published():
             if self.run.is_done:
                 self._backup.keep_moment()
@@ -222,6 +223,8 @@ class FitAdapter:
         self.run.epoch = epoch
         self.run.set_out()
         self.run.open_epoch()
+        if self._signal:  # it came between two epochs
+            self.run.attention_at = 0
 
     def close_epoch(self) -> None:
         if self.epoch.is_open:

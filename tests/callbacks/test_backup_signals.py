@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,18 @@ def test_a_signal_ends_the_run_after_the_execution_in_flight(
     assert_same(whole, again)
     assert again[1].steps == [step for step in range(3, 31, 3) if step > stops_at]
     assert again[2].validated == [(0, True), (1, True), (2, True)]
+
+
+def test_the_backup_has_the_step_also_where_nothing_was_due(tmp_path):
+    class SendsUnseen(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 7:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # it has no state
+        model, _, _ = script(tmp_path, SendsUnseen())
+    assert ks.global_step(model) == step_of(tmp_path)
+    assert step_of(tmp_path) in (7, 8)  # on JAX and torch threads call such hooks
 
 
 def test_another_signal_by_name(tmp_path):
