@@ -16,6 +16,7 @@ HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 
 with_tf_data = pytest.mark.skipif(not HAS_TENSORFLOW, reason="needs TensorFlow")
 on_tensorflow = pytest.mark.skipif(not ON_TENSORFLOW, reason="TensorFlow only")
+keras_3 = not IS_TF_KERAS
 on_torch = pytest.mark.skipif(FLAVOUR != "torch", reason="torch only")
 
 
@@ -50,14 +51,14 @@ def draw_random_numbers():
 class Reads(keras.callbacks.Callback):
     """Reads batches where fit would train on them, and draws random numbers as training may.
 
-    Its `orders` holds the rows of each batch, a list an epoch. At the place `backup_at`, an
-    epoch and a number of its batches, it keeps in `backup` what a resumed fit needs.
+    Its `orders` holds the rows of each batch, a list an epoch. At each of the `places`, an epoch
+    and a number of its batches, it keeps in `backups` what a fit resumed there needs: the `backup`.
     """
 
-    def __init__(self, backup_at=None, backup=None, draws=True):
+    def __init__(self, places=(), backup=None, draws=True):
         super().__init__()
         self.draws = draws
-        self.backup_at, self.backup = backup_at, backup
+        self.places, self.backup, self.backups = places, backup, {}
         self.orders, self.numbers, self.unread = [], [], 0
         self.passes = self.lead_in = self.batches = 0
         self.states = {}
@@ -67,7 +68,7 @@ class Reads(keras.callbacks.Callback):
         self.data = training_data_of(self.model, call)
         self.model.train_function = self.read
         self.model.get_metrics_result = dict
-        self.took_up = self.is_first = self.backup is not None and self.backup_at is None
+        self.took_up = self.is_first = self.backup is not None
         if not self.took_up:
             return
         backup = self.backup
@@ -98,7 +99,7 @@ class Reads(keras.callbacks.Callback):
         self.orders.append([])
 
     def on_epoch_end(self, epoch, logs=None):
-        if self.backup_at == (epoch + 1, 0):
+        if (epoch + 1, 0) in self.places:
             ends = self.data.begins_pass
             self.keep(
                 epoch + 1,
@@ -137,7 +138,7 @@ class Reads(keras.callbacks.Callback):
         self.numbers.append((self.epoch, self.number))
         if self.draws:
             draw_random_numbers()
-        if self.backup_at == (self.epoch, self.batches):
+        if (self.epoch, self.batches) in self.places:
             self.keep(self.epoch, self.batches, self.passes, self.lead_in)
         return ({}, args[0]) if FLAVOUR == "jax" else {}
 
@@ -147,7 +148,7 @@ class Reads(keras.callbacks.Callback):
     def keep(self, epoch, batches, passes, lead_in):
         states = {**self.states, "step": random_states()}
         place = {"epoch": epoch, "batches": batches, "passes": passes, "lead_in": lead_in}
-        self.backup = {**place, "states": states}
+        self.backups[epoch, batches] = {**place, "states": states}
 
 
 def rows_of(batch):
@@ -169,22 +170,26 @@ def read(make_data, callback, *, epochs=4, spe=1, scope=no_scope, is_built=False
     return callback
 
 
-def assert_resumed(make_data, at, *, draws=True, **fit_args):
-    """A fit resumed `at` an epoch and a batch reads what the other one has left to read."""
-    whole = read(make_data, Reads(at, draws=draws), **fit_args)
-    assert whole.backup is not None
-    epoch, batches = at
-    resumed = read(make_data, Reads(backup=whole.backup, draws=draws), **fit_args)
-    left = [whole.orders[epoch][batches:], *whole.orders[epoch + 1 :]]
-    assert resumed.orders == left
-    numbers = [(e, n) for e, n in whole.numbers if e > epoch or (e == epoch and n >= batches)]
-    assert resumed.numbers == numbers
-    assert random_states() == whole.end_states
-    return whole, resumed
-
-
 PLACES = [(0, 2), (1, 0), (2, 1), (3, 4)]
-at_places = pytest.mark.parametrize("at", PLACES, ids=str)
+OF_3_STEPS = [(0, 2), (1, 0), (2, 1), (3, 2)]
+
+
+def assert_resumed(make_data, places=PLACES, *, draws=True, **fit_args):
+    """Fits resumed at an epoch and a batch of it read what the whole one has left to read there.
+
+    Returns the whole one, and those by the place.
+    """
+    whole = read(make_data, Reads(places, draws=draws), **fit_args)
+    assert list(whole.backups) == places
+    resumed = {}
+    for place, backup in whole.backups.items():
+        epoch, batches = place
+        one = read(make_data, Reads(backup=backup, draws=draws), **fit_args)
+        assert one.orders == [whole.orders[epoch][batches:], *whole.orders[epoch + 1 :]], place
+        assert one.numbers == [number for number in whole.numbers if number >= place], place
+        assert random_states() == whole.end_states, place
+        resumed[place] = one
+    return whole, resumed
 
 
 def arrays(**args):
@@ -199,30 +204,27 @@ def draws_beside(shuffle):
     return FLAVOUR != "jax" or shuffle != "batch"
 
 
-@at_places
 @pytest.mark.parametrize("shuffle", [False, True, "batch"], ids=str)
-def test_arrays(shuffle, at):
-    whole, _ = assert_resumed(arrays(shuffle=shuffle), at, draws=draws_beside(shuffle))
+def test_arrays(shuffle):
+    whole, _ = assert_resumed(arrays(shuffle=shuffle), draws=draws_beside(shuffle))
     in_order = [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
     assert (whole.orders == [in_order] * 4) is (shuffle is False)
 
 
-@at_places
 @pytest.mark.parametrize("shuffle", [False, True, "batch"], ids=str)
-@pytest.mark.parametrize("steps", [3, 5])
-def test_arrays_with_steps_per_epoch(steps, shuffle, at):
+@pytest.mark.parametrize(
+    ("steps", "epochs", "places"), [(3, 3, [(0, 2), (1, 0), (2, 1), (2, 2)]), (5, 4, PLACES)]
+)
+def test_arrays_with_steps_per_epoch(steps, epochs, places, shuffle):
     """Passes span epochs in Keras 3, and end in the middle of one."""
-    epochs = 4 if steps == 5 else 3
-    at = (min(at[0], epochs - 1), min(at[1], 2))
-    draws = draws_beside(shuffle)
-    assert_resumed(arrays(shuffle=shuffle), at, steps_per_epoch=steps, epochs=epochs, draws=draws)
+    args = {"steps_per_epoch": steps, "epochs": epochs, "draws": draws_beside(shuffle)}
+    assert_resumed(arrays(shuffle=shuffle), places, **args)
 
 
 @pytest.mark.skipif(FLAVOUR == "torch", reason="torch has one batch an execution")
-@at_places
 @pytest.mark.parametrize("shuffle", [False, True], ids=str)
-def test_executions_of_several_batches(shuffle, at):
-    assert_resumed(arrays(shuffle=shuffle), (at[0], 4 if at[1] else 0), spe=2)
+def test_executions_of_several_batches(shuffle):
+    assert_resumed(arrays(shuffle=shuffle), [(0, 2), (1, 0), (2, 4), (3, 4)], spe=2)
 
 
 # ---------------------------------------------------------------- tf.data
@@ -242,28 +244,25 @@ def dataset(*, seed=3, endless=False, unknown=False):
 
 
 @with_tf_data
-@at_places
 @pytest.mark.parametrize("seed", [3, None])
-def test_a_finite_dataset_that_is_shuffled_anew_each_epoch(seed, at):
-    whole, _ = assert_resumed(dataset(seed=seed), at)
+def test_a_finite_dataset_that_is_shuffled_anew_each_epoch(seed):
+    whole, _ = assert_resumed(dataset(seed=seed))
     assert len({str(order) for order in whole.orders}) == 4
 
 
 @with_tf_data
 @pytest.mark.filterwarnings("ignore:.*ran out of data")
-@pytest.mark.parametrize("at", [*PLACES, (0, 5), (1, 5)], ids=str)
-def test_a_dataset_of_unknown_size(at):
+def test_a_dataset_of_unknown_size():
     """A backup after the last batch does not know that it is; the epoch then ends empty."""
-    whole, _ = assert_resumed(dataset(unknown=True), at)
+    places = sorted([*PLACES, (0, 5), (1, 5)])
+    whole, _ = assert_resumed(dataset(unknown=True), places)
     assert len({str(order) for order in whole.orders}) == 4
 
 
 @with_tf_data
-@at_places
-def test_an_endless_dataset(at):
-    at = (at[0], min(at[1], 2))
-    whole, resumed = assert_resumed(dataset(endless=True), at, steps_per_epoch=3)
-    assert resumed.unread == 3 * at[0] + at[1]
+def test_an_endless_dataset():
+    _, resumed = assert_resumed(dataset(endless=True), OF_3_STEPS, steps_per_epoch=3)
+    assert [one.unread for one in resumed.values()] == [2, 3, 7, 11]
 
 
 # ---------------------------------------------------------------- PyDataset, Sequence
@@ -293,9 +292,9 @@ class Indexed(keras.utils.Sequence):
 
 
 # With two workers, an epoch of tf_keras may wait 5 s for its threads.
-TWO_WORKERS = [] if IS_TF_KERAS else [(2, (2, 1))]
+TWO_WORKERS = [] if IS_TF_KERAS else [(2, [(2, 1)])]
 with_workers = pytest.mark.parametrize(
-    ("workers", "at"), [*((1, at) for at in PLACES), *TWO_WORKERS], ids=str
+    ("workers", "places"), [(1, PLACES), *TWO_WORKERS], ids=["one worker", "two"][: 1 + keras_3]
 )
 
 
@@ -307,31 +306,27 @@ def indexed(workers=1, **args):
 
 @with_workers
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_an_indexed_dataset_that_keras_shuffles(shuffle, workers, at):
-    assert_resumed(indexed(workers), at, shuffle=shuffle, is_built=True)
+def test_an_indexed_dataset_that_keras_shuffles(shuffle, workers, places):
+    assert_resumed(indexed(workers), places, shuffle=shuffle, is_built=True)
 
 
 @with_workers
-def test_an_indexed_dataset_that_shuffles_itself_after_each_epoch(workers, at):
+def test_an_indexed_dataset_that_shuffles_itself_after_each_epoch(workers, places):
     make = indexed(workers, shuffles=True)
-    whole, _ = assert_resumed(make, at, shuffle=False, is_built=True)
+    whole, _ = assert_resumed(make, places, shuffle=False, is_built=True)
     assert len({str(order) for order in whole.orders}) == 4
 
 
-@at_places
-def test_an_indexed_dataset_that_shuffles_itself_with_numpys_global_state(at):
+def test_an_indexed_dataset_that_shuffles_itself_with_numpys_global_state():
     """It comes out right as long as nothing else in the fit draws from that state."""
     make = indexed(shuffles="global")
-    whole, _ = assert_resumed(make, at, shuffle=False, draws=False)
+    whole, _ = assert_resumed(make, shuffle=False, draws=False)
     assert len({str(order) for order in whole.orders}) == 4
 
 
 @pytest.mark.skipif(FLAVOUR != "torch", reason="others may read ahead of a hook that shuffles")
-@at_places
-def test_an_indexed_dataset_whose_passes_span_epochs(at):
-    at = (at[0], min(at[1], 2))
-    args = {"shuffle": False, "steps_per_epoch": 3, "epochs": 4}
-    assert_resumed(indexed(shuffles=True), at, **args)
+def test_an_indexed_dataset_whose_passes_span_epochs():
+    assert_resumed(indexed(shuffles=True), OF_3_STEPS, shuffle=False, steps_per_epoch=3)
 
 
 # ---------------------------------------------------------------- generators
@@ -344,10 +339,8 @@ def seeded_generator():
         yield rows, rows
 
 
-@at_places
-def test_a_generator_that_is_seeded_by_the_script(at):
-    at = (at[0], min(at[1], 2))
-    assert_resumed(lambda: {"x": seeded_generator()}, at, steps_per_epoch=3)
+def test_a_generator_that_is_seeded_by_the_script():
+    assert_resumed(lambda: {"x": seeded_generator()}, OF_3_STEPS, steps_per_epoch=3)
 
 
 @pytest.mark.filterwarnings("ignore:.*ran out of data")
@@ -356,8 +349,8 @@ def test_a_finite_generator_that_has_given_its_last_batch():
         rows = ((X[n : n + ROWS_A_BATCH],) * 2 for n in range(0, ROWS, ROWS_A_BATCH))
         return {"x": rows}
 
-    _, resumed = assert_resumed(make, (0, 5), epochs=1)
-    assert resumed.orders == [[]]
+    _, resumed = assert_resumed(make, [(0, 5)], epochs=1)
+    assert resumed[0, 5].orders == [[]]
 
 
 # ---------------------------------------------------------------- DataLoader
@@ -377,17 +370,15 @@ def loader(*, own_generator=False):
 
 
 @on_torch
-@at_places
 @pytest.mark.parametrize("own_generator", [False, True])
 @pytest.mark.parametrize("fit_args", [{}, {"steps_per_epoch": 5}], ids=str)
-def test_a_data_loader(fit_args, own_generator, at):
-    whole, _ = assert_resumed(loader(own_generator=own_generator), at, **fit_args)
+def test_a_data_loader(fit_args, own_generator):
+    whole, _ = assert_resumed(loader(own_generator=own_generator), **fit_args)
     assert len({str(order) for order in whole.orders}) == 4
 
 
 # ---------------------------------------------------------------- seeking, errors
 
-keras_3 = not IS_TF_KERAS
 READ = {
     "arrays": (arrays(shuffle=True), {}, 1),
     "arrays in order": (arrays(shuffle=False), {}, 1),
@@ -405,35 +396,37 @@ if FLAVOUR == "torch":
 def test_what_can_be_indexed_is_not_read_but_for_the_last_batch(name):
     """Fails where Keras or a backend has changed what seeking rests on."""
     make, fit_args, expected = READ[name]
-    _, resumed = assert_resumed(make, (2, 4), **fit_args)
-    assert resumed.unread == expected
+    _, resumed = assert_resumed(make, [(2, 4)], **fit_args)
+    assert resumed[2, 4].unread == expected
 
 
 @pytest.mark.skipif(ON_TENSORFLOW, reason="TensorFlow looks at some batches, and reads ahead")
 def test_an_indexed_dataset_is_asked_for_no_batch_that_was_sought():
     data = indexed(shuffles=True)()
-    whole = read(lambda: data, Reads((1, 3)), shuffle=False, is_built=True)
+    whole = read(lambda: data, Reads([(1, 3)]), shuffle=False, is_built=True)
     data["x"].taken.clear()
-    read(lambda: data, Reads(backup=whole.backup), shuffle=False, is_built=True, epochs=2)
+    read(lambda: data, Reads(backup=whole.backups[1, 3]), shuffle=False, is_built=True, epochs=2)
     assert data["x"].taken == [2, 3, 4]
 
 
 @pytest.mark.parametrize("spe", [1] if FLAVOUR == "torch" else [1, 3])
 @pytest.mark.parametrize("make", [lambda x: arrays()() | {"x": x, "y": x}], ids=["arrays"])
 def test_data_that_have_become_shorter_are_refused(make, spe):
-    whole = read(lambda: make(X), Reads((0, 4) if spe == 1 else (0, 3)), epochs=1, spe=spe)
-    whole.backup["batches"] = 4
+    place = (0, 4) if spe == 1 else (0, 3)
+    whole = read(lambda: make(X), Reads([place]), epochs=1, spe=spe)
+    backup = {**whole.backups[place], "batches": 4}
     with pytest.raises(ValueError, match=r"only 3 batches where the backup was made after 4: "):
-        read(lambda: make(X[:6]), Reads(backup=whole.backup), epochs=1, spe=spe)
+        read(lambda: make(X[:6]), Reads(backup=backup), epochs=1, spe=spe)
 
 
 def test_a_generator_that_ends_before_is_refused():
     def make(batches):
         return {"x": ((X[n : n + 2], X[n : n + 2]) for n in range(batches))}
 
-    whole = read(lambda: make(9), Reads((1, 1)), epochs=2, steps_per_epoch=3)
+    whole = read(lambda: make(9), Reads([(1, 1)]), epochs=2, steps_per_epoch=3)
     with pytest.raises(ValueError, match=r"only 3 batches where the backup was made after 4: "):
-        read(lambda: make(3), Reads(backup=whole.backup), epochs=2, steps_per_epoch=3)
+        backup = whole.backups[1, 1]
+        read(lambda: make(3), Reads(backup=backup), epochs=2, steps_per_epoch=3)
 
 
 class OwnFit(keras.Sequential):
@@ -474,7 +467,6 @@ def test_begins_pass():
 
 
 @on_tensorflow
-@at_places
 @pytest.mark.parametrize(
     ("make", "fit_args"),
     [
@@ -484,5 +476,5 @@ def test_begins_pass():
     ],
     ids=["arrays", "dataset", "endless"],
 )
-def test_under_mirrored(make, fit_args, at):
-    assert_resumed(make, at, scope=lambda: mirrored_strategy().scope(), **fit_args)
+def test_under_mirrored(make, fit_args):
+    assert_resumed(make, scope=lambda: mirrored_strategy().scope(), **fit_args)
