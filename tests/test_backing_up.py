@@ -2,8 +2,17 @@
 
 import threading
 
+import numpy as np
 import pytest
-from flavours import IS_TF_KERAS, fit, keras, make_model
+from flavours import (
+    IS_TF_KERAS,
+    ON_TENSORFLOW,
+    fit,
+    keras,
+    make_model,
+    mirrored_scope,
+    state_of,
+)
 
 import keras_steps as ks
 from keras_steps.background import BackgroundWriter, let_all_finish
@@ -71,3 +80,27 @@ def test_a_backup_comes_after_what_others_write_at_its_step(tmp_path, error, see
     slow = Slow(tmp_path, error)
     train(tmp_path, slow, epochs=1)
     assert slow.seen == seen
+
+
+class Dies(Exception):
+    pass
+
+
+def dies(step, logs):
+    raise Dies
+
+
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="TensorFlow's strategies")
+def test_under_mirrored_a_fit_outside_its_scope_goes_on_with_divided_batches(tmp_path):
+    def script(directory, *more):
+        with mirrored_scope():
+            model = make_model(keras.optimizers.Adam(0.01))
+        callbacks = [ks.StepBackupAndRestore(directory, every=4, on_signal=()), *more]
+        fit(model, callbacks, shuffle=True)
+        return state_of(model)
+
+    whole = script(tmp_path / "whole")
+    with pytest.raises(Dies):
+        script(tmp_path / "killed", ks.OnStep(ks.AtSteps(6), dies))
+    for array, array_2 in zip(whole, script(tmp_path / "killed"), strict=True):
+        np.testing.assert_array_equal(array, array_2)

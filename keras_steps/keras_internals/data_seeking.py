@@ -34,7 +34,7 @@ def seek_next_pass(source: Any, batches: int) -> int:
     if not hasattr(adapter, "_inputs"):
         return 0
     if hasattr(source, "_distributed_dataset"):
-        dataset = _without_first(source._distributed_dataset, batches)
+        dataset = _without_first(source._distributed_dataset, batches, source._distribute_strategy)
         if dataset is None:
             return 0
 
@@ -59,7 +59,9 @@ def seek_in_handler(handler: Any, batches: int) -> int:
     dataset = handler._dataset
     if getattr(dataset, "_original_dataset", dataset) is not getattr(adapter, "_dataset", None):
         return 0  # class weights are another layer
-    dataset = _without_first(dataset, batches)
+    import tensorflow as tf
+
+    dataset = _without_first(dataset, batches, tf.distribute.get_strategy())
     if dataset is None:
         return 0
     handler._dataset = dataset
@@ -160,7 +162,7 @@ def _seek_arrays(adapter: Any, batches: int) -> int:
     return batches
 
 
-def _without_first(dataset: Any, batches: int) -> Any:
+def _without_first(dataset: Any, batches: int, strategy: Any) -> Any:
     """The tf.data pipeline of arrays, with its first batches left out before they are sliced.
 
     Keras 3.12 and 3.15 and tf_keras 2.21 zip a dataset of indices with the arrays, and
@@ -183,4 +185,4 @@ def _without_first(dataset: Any, batches: int) -> Any:
     rest = rest.with_options(layers[0].options()).prefetch(tf.data.AUTOTUNE)
     if layers[0] is dataset:
         return rest
-    return tf.distribute.get_strategy().experimental_distribute_dataset(rest)
+    return strategy.experimental_distribute_dataset(rest)
