@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from flavours import FLAVOUR
 
 from keras_steps import checkpoints
 from keras_steps.atomic import read_json, write_json
@@ -389,6 +390,8 @@ def test_a_reader_whose_file_is_dropped_meanwhile_takes_the_new_one(tmp_path, mo
 
 # Kills and errors
 
+on_one_backend = pytest.mark.skipif(FLAVOUR != "tensorflow", reason="no matter of the backend")
+
 
 def kill_everywhere(scenario, tmp_path_factory):
     """Run the scenario in memory if there is a place: each kill waits for the disk otherwise."""
@@ -410,6 +413,7 @@ def kill_everywhere(scenario, tmp_path_factory):
 
 
 @pytest.mark.slow
+@on_one_backend
 @pytest.mark.parametrize("scenario", ["newest", "earlier"])
 def test_a_kill_anywhere_leaves_whole_files_and_a_run_that_goes_on_ends_alike(
     scenario, tmp_path_factory
@@ -430,6 +434,7 @@ def test_a_kill_anywhere_leaves_whole_files_and_a_run_that_goes_on_ends_alike(
     assert result["left"] == sorted([INDEX, *map(name, (4, 6, 10, 12)), *FOREIGN])
 
 
+@on_one_backend
 def test_a_kill_while_an_earlier_run_is_overwritten(tmp_path_factory):
     result = kill_everywhere("overwrite", tmp_path_factory)
     assert result["kills"] > 150
@@ -437,6 +442,7 @@ def test_a_kill_while_an_earlier_run_is_overwritten(tmp_path_factory):
     assert result["states"] == ["z4 z6", "", "a2"]
 
 
+@on_one_backend
 def test_a_reader_beside_a_run_sees_whole_files_only(tmp_path_factory):
     result = kill_everywhere("read", tmp_path_factory)
     assert result["in_order"]

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from flavours import FLAVOUR
 
 from keras_steps import table_writer, tensorboard_writer
 from keras_steps.timelines import local_path, place_for, share_a_timeline
@@ -107,6 +108,7 @@ for _ in range(20):
 """
 
 
+@pytest.mark.skipif(FLAVOUR != "tensorflow", reason="no matter of the backend")
 @pytest.mark.parametrize("kind", ["table_writer", "tensorboard_writer"])
 def test_processes_that_begin_at_the_same_moment_take_different_places(tmp_path, kind):
     command = [sys.executable, "-c", TAKES_TWENTY.format(kind=kind), str(tmp_path / "m")]
