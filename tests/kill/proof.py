@@ -1,7 +1,8 @@
 """Kills trainings at random moments until they have finished, and compares what they came to.
 
 `python tests/kill/proof.py KILLS` spreads so many kills over all combinations; the exit status
-is 1 if a run differs from one that was never killed.
+is 1 if a run differs from one that was never killed. It prints the seed, with which the
+same kills are aimed at again, and leaves what differs where it says.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ def shares(kills: int, count: int, seed: int) -> list[int]:
     """How many kills each combination gets; with few, another beginning for another seed."""
     given = [kills // count] * count
     for extra in range(kills % count):
-        given[(seed + extra) % count] += 1
+        given[(seed * kills + extra) % count] += 1
     return given
 
 
@@ -215,7 +216,8 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kills", type=int)
     parser.add_argument("--only", type=int, nargs="+", default=[], help="numbers of combinations")
-    parser.add_argument("--seed", type=int, default=0)
+    today = int(time.time() // 86400)
+    parser.add_argument("--seed", type=int, default=today, help="another one each day")
     parser.add_argument("--jobs", type=int, default=2, help="trainings at once")
     parser.add_argument("--keep", type=Path, help="where to leave everything")
     return parser.parse_args()
