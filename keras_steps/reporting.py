@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from keras_steps import preflight
 from keras_steps.reports import with_extra
@@ -57,11 +57,18 @@ def takes(function: Any, *arguments: str) -> bool:
     return not inspect.iscoroutinefunction(function)
 
 
+class Timeline(NamedTuple):
+    """How the place of one run is told from that of another; see `place_for`."""
+
+    is_taken: Callable[[Path], bool]
+    take: Callable[[Path], None]
+
+
 class Reporting(StepCallback, ABC):
     """Hands each report, and each evaluation's results, to a writer.
 
     Evaluation results are written at once, at their step; a report at the same step then
-    has what is left. The writer is opened before the first update, when the run knows from
+    has what is left. The writer is opened with the first of them, when the run knows from
     which step it goes on, and closed at the end of the fit. After a fit that was broken
     off by an error, it is closed when the next one begins.
 
@@ -77,11 +84,15 @@ class Reporting(StepCallback, ABC):
     on_every_worker: ClassVar[bool] = False
     """Whether workers other than the chief write too."""
 
+    timeline: ClassVar[Timeline | None] = None
+    """How places are told apart, if it writes to one."""
+
     place: Path | None = None
     """The file or directory that was asked for, if it writes to one."""
 
     _written: set[str]
     _placed: list[str] | None
+    _is_to_be_taken: bool
 
     def __init__(
         self,
@@ -106,20 +117,37 @@ class Reporting(StepCallback, ABC):
         """Whose error it is when the writer raises."""
         return type(self).__name__
 
-    def place_of(
-        self, run: Run, *, is_taken: Callable[[Path], bool], take: Callable[[Path], None]
-    ) -> Path:
-        """Where this run writes: as `place_for` says, and after a restart there again."""
-        assert self.place is not None
+    def place_of(self, run: Run) -> Path:
+        """Where this run writes; from here on it is this run's own."""
+        place = self._choose_place(run)
+        if self._is_to_be_taken:
+            self._is_to_be_taken = False
+            assert self.timeline is not None
+            try:
+                self.timeline.take(place)
+            except FileExistsError:  # another run has been quicker
+                self._placed = None
+                place = self._choose_place(run, self.timeline.take)
+        return place
+
+    def _choose_place(self, run: Run, take: Callable[[Path], None] = lambda place: None) -> Path:
+        """As `place_for` says, and after a restart the same again.
+
+        Nothing is made there yet: a kill before the first backup must not leave a place that
+        the next start takes for another run's.
+        """
+        assert self.place is not None and self.timeline is not None
         if self._placed is None or self._placed[0] != str(self.place):
+            goes_on = run.goes_on(self)
             place = place_for(
                 self.place,
-                goes_on=run.goes_on(self),
-                is_taken=is_taken,
+                goes_on=goes_on,
+                is_taken=self.timeline.is_taken,
                 take=take,
                 tell=run.print_line,
             )
             self._placed = [str(self.place), str(place)]
+            self._is_to_be_taken = not goes_on
         return Path(self._placed[1])
 
     def begin(self, run: Run) -> None:
@@ -136,8 +164,9 @@ class Reporting(StepCallback, ABC):
                 )
 
     def before_first_update(self, run: Run) -> None:
-        if self.is_writing:
-            self.writer()
+        """A backup of the run's begin knows its place."""
+        if self.is_writing and self.timeline is not None:
+            self._choose_place(run)
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         if self.extra is not None:
@@ -204,6 +233,7 @@ class Reporting(StepCallback, ABC):
         self._written_at = -1
         self._written = set()
         self._placed = None
+        self._is_to_be_taken = False
         self._has_warned = False
         self._flushed_at = 0.0 if run is None else run.stopwatch.seconds()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from keras_steps.reporting import Reporting
+from keras_steps.reporting import Reporting, Timeline
 from keras_steps.run import Run
 from keras_steps.table_writer import TableWriter, is_taken, take
 from keras_steps.timelines import local_path, require_writable
@@ -45,6 +45,7 @@ class StepCSVLogger(Reporting):
     >>> callback = StepCSVLogger("logs/metrics.csv", every=100)
     """
 
+    timeline = Timeline(is_taken, take)
     place: Path
 
     def __init__(
@@ -71,5 +72,5 @@ class StepCSVLogger(Reporting):
             require_writable(self.place.parent, "StepCSVLogger")
 
     def open_writer(self, run: Run, step: int) -> TableWriter:
-        place = self.place_of(run, is_taken=is_taken, take=take)
+        place = self.place_of(run)
         return TableWriter(place, step)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_steps.reporting import Reporting
+from keras_steps.reporting import Reporting, Timeline
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
 from keras_steps.tensorboard_writer import TensorBoardWriter, is_taken, take
@@ -52,6 +52,7 @@ class StepTensorBoard(Reporting):
     >>> callback = StepTensorBoard("logs", every=100, histograms_every=1000)
     """
 
+    timeline = Timeline(is_taken, take)
     place: Path
 
     def __init__(
@@ -76,7 +77,7 @@ class StepTensorBoard(Reporting):
             require_writable(self.place, "StepTensorBoard")
 
     def open_writer(self, run: Run, step: int) -> TensorBoardWriter:
-        place = self.place_of(run, is_taken=is_taken, take=take)
+        place = self.place_of(run)
         return TensorBoardWriter(place, step, run.evaluations.prefixes)
 
     def write_histograms(self, step: int) -> None:

@@ -8,6 +8,7 @@ from flavours import BATCH, FLAVOUR, IS_TF_KERAS, arrays, fit, keras, state_of
 
 import keras_steps as ks
 from keras_steps import StepBackupAndRestore
+from keras_steps.background import let_all_finish
 from keras_steps.step_callback import Order
 from keras_steps.testing import Recorder
 
@@ -33,6 +34,7 @@ def script(
     directory, killed_at=None, *, shuffle=True, epochs=3, every=4, more=(), data=None, spe=1, **args
 ):
     """What a user's script does, from seeding to fit, each time it is started."""
+    let_all_finish()  # clear_session breaks a save that is under way
     keras.backend.clear_session()
     keras.utils.set_random_seed(1)
     if IS_TF_KERAS:
