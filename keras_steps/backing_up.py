@@ -21,17 +21,22 @@ from keras_steps.background import (
     writes_under_way,
 )
 from keras_steps.backups import BackupDirectory
+from keras_steps.global_step import global_step, set_global_step
 from keras_steps.keras_internals import (
     build_optimizer,
     build_state,
     callback_states,
     copied,
     first_non_finite,
+    keras_backups,
     set_callback_states,
+    sets_learning_rate,
     state_variables,
     training_data_of,
+    unkept_generators,
     without_known_state,
 )
+from keras_steps.random_states import random_states, set_random_states
 from keras_steps.restoring import description_of, is_of_metrics, restore
 from keras_steps.resumption import Progress, Resumption
 
@@ -59,46 +64,76 @@ class BackingUp:
         self._writer = BackgroundWriter()
         self._number = _FITS_DONE.setdefault(self._model, Counter())[directory.path]
         self._moment: dict[str, Any] = {}
-        self._callbacks_at_end: dict[str, Any] | None = None
+        self._at_end: dict[str, Any] | None = None
         self.data = training_data_of(self._model, fit.call)
         self.progress = Progress(self.data)
 
-    def restore(self) -> Resumption | None:
+    def restore(self, optimizer: Any) -> Resumption | None:
         """Give the model what the newest backup holds; None if there is none to go on from.
 
         A script may call fit several times with one directory: each goes on from backups of
         its own number.
+
+        Args:
+            optimizer: The one that counts the steps. Where a changed script has another, whose
+                counter does not fit, it is set to the step.
         """
         steps = self._fit.params.get("steps")
-        self._description = description_of(self._model, steps)
+        for name in keras_backups(self._fit.other_callbacks):
+            raise ValueError(
+                f"{name} and StepBackupAndRestore would both restore the model. Take {name} out of "
+                "callbacks=[...]: it repeats the epoch that was broken off."
+            )
+        sets_rate = sets_learning_rate(self._fit.other_callbacks) or any(
+            hasattr(callback, "apply") for callback in self._fit.callbacks
+        )
+        self._description = description_of(self._model, steps, sets_rate=sets_rate)
         let_all_finish()
         self._directory.begin()
         backup = self._directory.newest()
         if backup is None or backup.state["fit"] < self._number:
             return None
-        restore(self._model, backup, self._description, self._complain)
+        is_later = backup.state["fit"] > self._number  # whose model and optimizer are to come
+        put_back = restore(
+            self._model,
+            backup,
+            self._description,
+            (lambda what: None) if is_later else self._complain,
+            self.data.batch_spec,
+        )
         metrics = {key: array for key, array in backup.arrays.items() if is_of_metrics(key)}
         if backup.state["fit"] == self._number:
-            self._callbacks_at_end = backup.state["callbacks_at_end"]
+            self._at_end = backup.state["at_end"]
         step, path = backup.state["step"], backup.path
+        if not is_later and global_step(optimizer) != step:
+            set_global_step(optimizer, step)
         self._fit.print_line(f"going on from step {step}: {path}")
-        is_over = backup.state["fit"] > self._number or (
+        is_over = is_later or (
             backup.state["is_done"]
             and backup.state["ended"] is None
             and self._fit.call.epochs <= backup.state["epochs"]
         )
-        return Resumption(self._model, backup.state, metrics, is_over=is_over)
+        return Resumption(self._model, backup.state, metrics, put_back, is_over=is_over)
 
     def warnings(self) -> list[str]:
         """What the user should know at train begin."""
+        messages = []
         names = without_known_state(self._fit.other_callbacks)
-        if not names:
-            return []
-        return [
-            f"StepBackupAndRestore does not know the state of {', '.join(sorted(set(names)))}: a "
-            "run that goes on begins it anew. A callback with get_state() and set_state(state) "
-            "is asked for it."
-        ]
+        if names:
+            messages.append(
+                f"StepBackupAndRestore does not know the state of {', '.join(sorted(set(names)))}: "
+                "a run that goes on begins it anew. A callback with get_state() and "
+                "set_state(state) is asked for it."
+            )
+        layers = unkept_generators(self._model)
+        if layers:
+            messages.append(
+                f"Nobody can save the random state of {', '.join(layers)}: a run that goes on "
+                "draws other numbers there. Call "
+                "tf_keras.backend.experimental.enable_tf_random_generator() before the model is "
+                "built."
+            )
+        return messages
 
     def keep_moment(self) -> None:
         """Keep what the end of a broken-off epoch changes, as it is now."""
@@ -116,10 +151,17 @@ class BackingUp:
     def save_first(self, step: int) -> None:
         """Save the begin of a run, before anything else is written."""
         build_optimizer(self._model)
-        self.save(step)
+        self.save(step, begun_by="any")
         self._writer.wait()
 
-    def save(self, step: int, *, ended: str | None = None, is_done: bool = False) -> None:
+    def save(
+        self,
+        step: int,
+        *,
+        ended: str | None = None,
+        is_done: bool = False,
+        begun_by: str | None = None,
+    ) -> None:
         """Copy the state, and have it written in the background.
 
         What other callbacks have handed in to be written comes first: the state says that it
@@ -129,6 +171,8 @@ class BackingUp:
             step: The global step.
             ended: Why the run has ended, if it has.
             is_done: Whether it is done, or goes on when the script is started again.
+            begun_by: Whether, without a batch of it, an epoch has begun: for callbacks before
+                "any" of this library, or before the one that makes "backup"s.
 
         Raises:
             OSError: If the write before this one has failed.
@@ -143,7 +187,8 @@ class BackingUp:
             "is_done": is_done,
             "epochs": self._fit.call.epochs,
             "description": self._description,
-            "is_built": bool(self._model.built),
+            "begun_by": begun_by,
+            "is_built": bool(self._model.built or step or self._fit.run.executions),
             "log_names": self._fit.log_names,
             "build": build_state(self._model),
             "versions": _versions(),
@@ -153,7 +198,8 @@ class BackingUp:
         if self._moment:
             arrays |= self._moment["metrics"]
             state |= {name: self._moment[name] for name in self._moment if name != "metrics"}
-        state["callbacks_at_end"] = self._callback_states() if is_done else None
+        at_end = {"callbacks": self._callback_states(), "random": random_states()}
+        state["at_end"] = at_end if is_done else None
         state, writes = copy.deepcopy(state), writes_under_way()
 
         def write() -> None:
@@ -171,11 +217,12 @@ class BackingUp:
     def finish(self, *, is_done: bool) -> None:
         """Wait for the last write; a done fit makes way for the next one of the script.
 
-        One that was done before and made no step has the History of then.
+        One that was done before and made no step has the History and random states of then.
         """
         self._writer.wait()
-        if self._callbacks_at_end is not None and not self._fit.run.executions:
-            set_callback_states(self._fit.other_callbacks, self._callbacks_at_end)
+        if self._at_end is not None and not self._fit.run.executions:
+            set_callback_states(self._fit.other_callbacks, self._at_end["callbacks"])
+            set_random_states(self._at_end["random"])
         if is_done:
             _FITS_DONE[self._model][self._directory.path] += 1
 

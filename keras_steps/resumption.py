@@ -87,6 +87,8 @@ class Resumption:
         model: The model, which has its variables back.
         state: What the backup holds of the fit.
         metrics: The values of the metrics within the epoch.
+        put_back: Gives the model back what other callbacks may have set since it was restored,
+            as Keras's LearningRateScheduler does at an epoch's begin.
         is_over: Whether the fit that was saved is done, and this one asks for no more.
     """
 
@@ -95,6 +97,7 @@ class Resumption:
         model: Any,
         state: Mapping[str, Any],
         metrics: Mapping[str, np.ndarray],
+        put_back: Callable[[], None],
         *,
         is_over: bool,
     ) -> None:
@@ -105,6 +108,7 @@ class Resumption:
         self._model = model
         self._state = state
         self._metrics = metrics
+        self._put_back = put_back
 
     def begin(self, data: TrainingData, print_line: Callable[[str], None]) -> None:
         """At train begin: let fit start with the epoch and the batch of the backup.
@@ -140,10 +144,17 @@ class Resumption:
             put_metrics_back(self._model, self._metrics)
         else:
             set_random_states(self._state["random"]["step"])
+        self.begun_by("any")
+
+    def begun_by(self, whom: str) -> None:
+        """The epoch has begun for callbacks up to this one: see `BackingUp.save`."""
+        if self._state["begun_by"] == whom:
+            self._put_back()
 
     def _arrive(self, batch: Any) -> None:
         if self.position.batches:
             put_metrics_back(self._model, self._metrics, batch)
+            self._put_back()
         set_random_states(self._state["random"]["step"])
 
     def _read(self, done: int) -> None:

@@ -163,7 +163,7 @@ class StepCallback(keras.callbacks.Callback):
         return False
 
 
-_OF_A_FIT = ("_fit", "_run", "_good", "_set", "_prepared", "_session", "_signals")
+_OF_A_FIT = ("_fit", "_run", "_good", "_set", "_prepared", "_session", "_signals", "_resumption")
 
 
 def _checked_optimizer(optimizer: Any, callback: StepCallback) -> Any:

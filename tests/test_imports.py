@@ -36,8 +36,10 @@ MAY_IMPORT = {
     "backing_up": {
         "background",
         "backups",
+        "global_step",
         "keras_internals",
         "preflight",
+        "random_states",
         "restoring",
         "resumption",
     },

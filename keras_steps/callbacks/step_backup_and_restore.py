@@ -69,6 +69,7 @@ class StepBackupAndRestore(StepCallback):
     _session: BackingUp | None = None
     _signals: SignalWatch | None = None
     _waits = False
+    _resumption: Resumption | None = None
 
     def __init__(
         self,
@@ -100,7 +101,8 @@ class StepBackupAndRestore(StepCallback):
         require_writable(self.directory, "StepBackupAndRestore")
         directory = BackupDirectory(self.directory, self.keep)
         self._session = BackingUp(fit, directory, self.on_change)
-        return self._session.restore()
+        self._resumption = self._session.restore(self.optimizer_of(fit.model))
+        return self._resumption
 
     @property
     def data(self) -> TrainingData:
@@ -143,7 +145,10 @@ class StepBackupAndRestore(StepCallback):
         self._running.forget_moment()
         if self._waits:
             self._waits = False
-            self._running.save(self._step)
+            self._running.save(self._step, begun_by="backup")
+        elif self._resumption is not None:
+            self._resumption.begun_by("backup")
+        self._resumption = None
 
     def keep_moment(self) -> None:
         """The run has reached its end in mid-epoch: keep what that epoch's end will change."""

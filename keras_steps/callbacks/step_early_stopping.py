@@ -122,6 +122,8 @@ class StepEarlyStopping(StepCallback):
         self._waited = state["waited"]
         self._counted_at = state["counted_at"]
         self._best_weights = state["best_weights"]
+        if self._waited >= self.patience and self._run is not None:  # the run before had ended
+            self._run.stop("early")
 
     def _start_afresh(self) -> None:
         self.monitor.best = None

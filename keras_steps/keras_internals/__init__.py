@@ -8,7 +8,9 @@ and 3.15, tf_keras 2.21.
 from keras_steps.keras_internals.building import build_like, build_state, put_metrics_back
 from keras_steps.keras_internals.callback_states import (
     callback_states,
+    keras_backups,
     set_callback_states,
+    sets_learning_rate,
     without_known_state,
 )
 from keras_steps.keras_internals.console import (
@@ -42,7 +44,9 @@ from keras_steps.keras_internals.model_state import (
     assigned,
     copied,
     first_non_finite,
+    optimizers_of,
     state_variables,
+    unkept_generators,
 )
 from keras_steps.keras_internals.optimizers import (
     build_optimizer,
@@ -102,14 +106,17 @@ __all__ = [
     "is_optimizer",
     "is_purged",
     "jax_state_in_flight",
+    "keras_backups",
     "learning_rate_source",
     "mean_metrics",
+    "optimizers_of",
     "prepare_save",
     "progress_bar",
     "random_states_kept",
     "read_number",
     "reads_attributes_each_step",
     "results_without_logs",
+    "sets_learning_rate",
     "skip_all_epochs",
     "skip_validation",
     "start_at_epoch",
@@ -118,6 +125,7 @@ __all__ = [
     "takes_prepared_data",
     "training_data_of",
     "training_kept",
+    "unkept_generators",
     "variables_of",
     "without_results",
 ]

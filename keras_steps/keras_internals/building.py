@@ -9,25 +9,68 @@ from typing import Any
 import numpy as np
 
 from keras_steps.keras_internals.flavour import backend_of
-from keras_steps.keras_internals.model_state import assigned, state_variables
-from keras_steps.keras_internals.optimizers import build_optimizer
+from keras_steps.keras_internals.model_state import (
+    assigned,
+    keyed_variables,
+    optimizers_of,
+    state_variables,
+)
+from keras_steps.keras_internals.optimizers import build_optimizer, trained_by
 
 
-def build_state(model: Any) -> dict[str, Any] | None:
-    """What `build_like` needs to build the same model without data, if Keras can tell."""
+def build_state(model: Any) -> dict[str, Any]:
+    """What `build_like` needs to build the same model and optimizers without data."""
     config = model.get_build_config() if model.built else None
-    return dict(config) if config and all(v is not None for v in config.values()) else None
+    if not config or any(value is None for value in config.values()):
+        config = None
+    key_of = {id(variable): key for key, variable in keyed_variables(model)}
+    trained = {
+        name: [key_of.get(id(variable)) for variable in trained_by(optimizer, model)]
+        for name, optimizer in optimizers_of(model)
+    }
+    return {"model": None if config is None else dict(config), "optimizers": trained}
 
 
-def build_like(model: Any, state: Mapping[str, Any] | None) -> None:
-    """Build a model and its optimizer at train begin, as far as fit has not.
+def build_like(model: Any, state: Mapping[str, Any], batch: Any = None) -> None:
+    """Build a model and its optimizers at train begin, as far as fit has not.
 
     Fit does on JAX, torch and under a strategy. On TensorFlow it leaves that to the first batch.
+    Optimizers beside `model.optimizer` are left to the first batch everywhere.
+
+    Args:
+        model: A compiled model.
+        state: What `build_state` gave.
+        batch: The shapes and types of a batch, where the data tell: see
+            `TrainingData.batch_spec`.
     """
     with _scope(model):
-        if not model.built and state is not None:
-            model.build_from_config({key: _shapes(value) for key, value in state.items()})
+        if not model.built and batch is not None and _has_call(model):
+            _build_on(model, batch)
+        elif not model.built and state["model"] is not None:
+            model.build_from_config({k: _shapes(value) for k, value in state["model"].items()})
     build_optimizer(model)
+    variables = dict(keyed_variables(model))
+    for name, optimizer in optimizers_of(model):
+        keys = state["optimizers"].get(name)
+        if keys and all(key in variables for key in keys):
+            build_optimizer(model, optimizer, [variables[key] for key in keys])
+
+
+def _has_call(model: Any) -> bool:
+    """Whether the model itself makes predictions; a GAN has only those in it called."""
+    owner = next(base for base in type(model).__mro__ if "call" in vars(base))
+    return owner.__name__ not in ("Model", "Layer")
+
+
+def _build_on(model: Any, batch: Any) -> None:
+    """Build as with a batch of these shapes, without computing anything."""
+    if backend_of(model) != "tf_keras":
+        model._symbolic_build(data_batch=batch)
+        return
+    import tensorflow as tf
+
+    inputs = batch[0] if isinstance(batch, tuple) else batch
+    tf.function(lambda x: model(x, training=True)).get_concrete_function(inputs)
 
 
 def put_metrics_back(model: Any, arrays: Mapping[str, np.ndarray], batch: Any = None) -> None:

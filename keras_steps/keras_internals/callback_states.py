@@ -56,6 +56,25 @@ def without_known_state(callbacks: Iterable[Any]) -> list[str]:
     ]
 
 
+def sets_learning_rate(callbacks: Iterable[Any]) -> bool:
+    """Whether one of Keras's that set a learning rate is among them."""
+    setters = {"LearningRateScheduler", "ReduceLROnPlateau"}
+    return any(_is_a(callback, setters) for callback in callbacks)
+
+
+def keras_backups(callbacks: Iterable[Any]) -> list[str]:
+    """The names of Keras's BackupAndRestore, or what derives from it, among them."""
+    return [type(c).__name__ for c in callbacks if _is_a(c, {"BackupAndRestore"})]
+
+
+def _is_a(callback: Any, names: set[str]) -> bool:
+    """Whether it is of a class of Keras's with one of these names."""
+    return any(
+        base.__name__ in names and base.__module__.partition(".")[0] in ("keras", "tf_keras")
+        for base in type(callback).__mro__
+    )
+
+
 def _with_state(callbacks: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     seen: dict[str, int] = {}
     for callback in callbacks:

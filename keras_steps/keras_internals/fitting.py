@@ -64,7 +64,7 @@ def start_at_epoch(model: Any, call: FitCall, epoch: int) -> None:
     theirs = model._maybe_load_initial_counters_from_ckpt
 
     def once(steps: Any, initial_epoch: int) -> tuple[int, int]:
-        del model._maybe_load_initial_counters_from_ckpt
+        vars(model).pop("_maybe_load_initial_counters_from_ckpt", None)
         return (epoch, 0) if is_within(call.callbacks) else theirs(steps, initial_epoch)
 
     model._maybe_load_initial_counters_from_ckpt = once
@@ -95,7 +95,7 @@ def skip_validation(model: Any, call: FitCall) -> None:
     theirs = model._should_eval
 
     def once(epoch: int, validation_freq: Any) -> bool:
-        del model._should_eval
+        vars(model).pop("_should_eval", None)  # one may be left of a fit that was broken off
         return not is_within(call.callbacks) and theirs(epoch, validation_freq)
 
     model._should_eval = once
@@ -107,7 +107,7 @@ def without_results(model: Any) -> None:
         return
 
     def once() -> dict[str, Any]:
-        del model.get_metrics_result
+        vars(model).pop("get_metrics_result", None)
         return {}
 
     model.get_metrics_result = once
@@ -124,7 +124,7 @@ def results_without_logs(model: Any) -> None:
     theirs = model._get_metrics_result_or_logs
 
     def once(logs: Any) -> Any:
-        del model._get_metrics_result_or_logs
+        vars(model).pop("_get_metrics_result_or_logs", None)
         return theirs(logs) if logs else model.get_metrics_result()
 
     model._get_metrics_result_or_logs = once

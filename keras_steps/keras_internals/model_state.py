@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_steps.keras_internals.flavour import backend_of
 from keras_steps.keras_internals.optimizers import is_optimizer
 
 _NUMBER = re.compile(r"_\d+(?=[_/:]|$)")  # what Keras appends to a name that it has given before
@@ -81,9 +82,10 @@ def keyed_variables(model: Any, optimizers: Iterable[Any] = ()) -> Iterator[tupl
     """The variables behind `state_variables`, whole under a strategy, each once."""
     metrics = [variable for metric in model.metrics for variable in metric.variables]
     of_metrics = set(map(id, metrics))  # tf_keras has them among the model's as well
-    others = [v for v in (*model.variables, *_generators(model)) if id(v) not in of_metrics]
+    found = (*_variables_of(model), *_generators(model))
+    others = [variable for variable in found if id(variable) not in of_metrics]
     groups = {"model": others, "metrics": metrics}
-    known = dict(_optimizers_of(model))
+    known = dict(optimizers_of(model))
     given = {
         f"optimizer_given_{n}": one
         for n, one in enumerate(optimizers)
@@ -114,6 +116,16 @@ def whole_values(model: Any, arrays: Mapping[str, np.ndarray]) -> list[tuple[Any
     return found
 
 
+def optimizers_of(model: Any) -> Iterator[tuple[str, Any]]:
+    """The optimizers among a model's attributes, by their names."""
+    for name, value in vars(model).items():
+        if is_optimizer(value):
+            yield name, value
+        elif isinstance(value, (list, tuple, dict)) and not name.startswith("_self_"):
+            entries = value.items() if isinstance(value, dict) else enumerate(value)
+            yield from ((f"{name}_{key}", one) for key, one in entries if is_optimizer(one))
+
+
 def first_non_finite(arrays: Mapping[str, np.ndarray]) -> str | None:
     """The key of the first array with NaN or infinity in it, if there is one."""
     return next((key for key, array in arrays.items() if not _is_finite(array)), None)
@@ -131,15 +143,6 @@ def _is_finite(array: np.ndarray) -> bool:
     with np.errstate(over="ignore", invalid="ignore"):
         total = np.add.reduce(array, axis=None)  # one pass, without an array of answers
     return bool(np.isfinite(total)) or bool(np.isfinite(array).all())
-
-
-def _optimizers_of(model: Any) -> Iterator[tuple[str, Any]]:
-    for name, value in vars(model).items():
-        if is_optimizer(value):
-            yield name, value
-        elif isinstance(value, (list, tuple, dict)) and not name.startswith("_self_"):
-            entries = value.items() if isinstance(value, dict) else enumerate(value)
-            yield from ((f"{name}_{key}", one) for key, one in entries if is_optimizer(one))
 
 
 def _optimizer_variables(optimizer: Any) -> Iterator[Any]:
@@ -166,12 +169,29 @@ def _is_variable(thing: Any) -> bool:
     return isinstance(thing, keras.Variable) or hasattr(thing, "read_value")
 
 
+def _variables_of(model: Any) -> list[Any]:
+    """The model's own; tf_keras refuses to list those of one with a `build` that is unbuilt."""
+    if backend_of(model) == "tf_keras" and not model.built and "build" in vars(type(model)):
+        return [variable for layer in model.layers for variable in layer.variables]
+    return list(model.variables)
+
+
 def _generators(model: Any) -> Iterator[Any]:
     """The states of tf_keras's random generators, which no layer lists."""
     for layer in model._flatten_layers() if hasattr(model, "_flatten_layers") else ():
         generator = getattr(getattr(layer, "_random_generator", None), "_generator", None)
         if generator is not None:
             yield generator.state
+
+
+def unkept_generators(model: Any) -> list[str]:
+    """The layers of a tf_keras model that draw from operations whose state nobody can save.
+
+    Its random layers do unless `enable_tf_random_generator` was called before they were made.
+    """
+    layers = model._flatten_layers() if backend_of(model) == "tf_keras" else ()
+    kinds = ((each, getattr(each, "_random_generator", None)) for each in layers)
+    return [each.name for each, one in kinds if getattr(one, "_rng_type", "") == "legacy_stateful"]
 
 
 def _own_values(variable: Any) -> tuple[Any, ...] | None:

@@ -47,31 +47,53 @@ def learning_rate_source(optimizer: Any) -> Any:
     return getattr(core_optimizer(optimizer), "_learning_rate", None)
 
 
-def build_optimizer(model: Any) -> None:
-    """Create the variables of `model.optimizer` that fit would create with its first batch.
+def build_optimizer(model: Any, optimizer: Any = None, variables: Any = None) -> None:
+    """Create the variables of an optimizer that fit would create with its first batch.
 
     Keras 3 does so before train begin on JAX and torch, but on TensorFlow without a strategy
     only as it traces the first batch, and so does tf_keras. A model that is not built yet
     leaves it as it is.
+
+    Args:
+        model: A compiled model.
+        optimizer: One of its optimizers. Default: `model.optimizer`.
+        variables: Those that it trains. Default: all of the model's, if that is built.
     """
-    optimizer = model.optimizer
-    if not model.built or getattr(optimizer, "built", False):
+    optimizer = optimizer or model.optimizer
+    if variables is None and model.built:
+        variables = model.trainable_variables
+    if not variables or trained_by(optimizer, model) or getattr(optimizer, "built", False):
         return
     strategy = getattr(model, "distribute_strategy", None)
     with nullcontext() if strategy is None else strategy.scope():
         if backend_of(model) == "tf_keras":
-            _build_in_tf_keras(optimizer, model.trainable_variables)
+            _build_in_tf_keras(optimizer, variables)
         else:
-            optimizer.build(model.trainable_variables)
+            optimizer.build(variables)
+
+
+def trained_by(optimizer: Any, model: Any) -> list[Any]:
+    """The variables for which an optimizer of the model has been built, in its order.
+
+    Seen in Keras 3.12 and 3.15; tf_keras 2.21 keeps their keys, and its legacy optimizers
+    none.
+    """
+    core = core_optimizer(optimizer)
+    if backend_of(model) != "tf_keras":
+        return list(core._trainable_variables)
+    order = getattr(core, "_index_dict", None) or {}
+    known = {core._var_key(variable): variable for variable in model.variables} if order else {}
+    return [known[key] for key in sorted(order, key=order.__getitem__) if key in known]
 
 
 def _build_in_tf_keras(optimizer: Any, variables: Any) -> None:
     """Under the name scope in which its variables would be made within the first batch."""
     import tensorflow as tf
 
-    for each in (optimizer, core_optimizer(optimizer)):
+    core = core_optimizer(optimizer)
+    for each in (optimizer, core):
         build = getattr(each, "build", None) or getattr(each, "_create_all_weights", None)
         if build is not None:  # tf_keras's legacy optimizers have the latter only
-            with tf.name_scope(getattr(each, "name", None) or each._name):
+            with tf.name_scope(getattr(core, "name", None) or core._name):
                 build(variables)
             return

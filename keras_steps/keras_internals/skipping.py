@@ -34,6 +34,11 @@ class TrainingData(ABC):
         """
 
     @property
+    def batch_spec(self) -> Any:
+        """The shapes and types of a batch, as `tf.TensorSpec`; None where data do not tell."""
+        return None
+
+    @property
     def found_size(self) -> int | None:
         """How many batches an epoch turned out to have, where Keras goes by that from then on."""
         return None

@@ -36,8 +36,24 @@ def training_data_of(model: Any, call: FitCall) -> TrainingData:
     return kind(source, call.initial_epoch)
 
 
+def _spec_of(dataset: Any) -> Any:
+    """The element_spec of a tf.data.Dataset, if it is plain: not one for each replica."""
+    spec = getattr(dataset, "element_spec", None)
+    if spec is None:
+        return None
+    import tensorflow as tf
+
+    leaves = tf.nest.flatten(spec)
+    is_plain = all(isinstance(leaf, tf.TensorSpec) and leaf.shape.rank for leaf in leaves)
+    return spec if is_plain else None
+
+
 class _EpochIteratorData(TrainingData):
     """Keras 3. Seen in 3.12 and 3.15: `_enumerate_iterator` makes iterators and counts steps."""
+
+    @property
+    def batch_spec(self) -> Any:
+        return _spec_of(getattr(self._source, "_distributed_dataset", None))
 
     @property
     def begins_pass(self) -> bool:
@@ -131,6 +147,10 @@ class _EpochIteratorData(TrainingData):
 
 class _DataHandlerData(TrainingData):
     """tf_keras. Seen in 2.21: `enumerate_epochs` makes iterators, `steps` counts batches."""
+
+    @property
+    def batch_spec(self) -> Any:
+        return _spec_of(self._source._dataset)
 
     @property
     def begins_pass(self) -> bool:
