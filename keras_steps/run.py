@@ -224,7 +224,7 @@ class Run:
         return max(0, batches)
 
     def look(self) -> None:
-        """Read the counters, after an execution with fewer batches than usual."""
+        """Read the counters, where a run breaks off that nobody has waited for."""
         for clock in self.clocks:
             clock.look(self.executions)
 
@@ -373,30 +373,48 @@ class Run:
             self._close_windows(now)
             self._closed = now.without_totals()
 
-    def evaluated(self, results: Mapping[str, float]) -> None:
-        """Hand the results of an evaluation at this step to every callback."""
+    def evaluated(self, *evaluations: Mapping[str, float]) -> None:
+        """Hand the results of evaluations at this step to every callback."""
         step = max(clock.step for clock in self.clocks)
-        new = self.evaluations.add(self.executions, step, results)
+        new: dict[str, float] = {}
+        for results in evaluations:
+            new |= self.evaluations.add(self.executions, step, results)
         for callback in self.callbacks:
             if new and self.stop_reason != "nan":
                 callback.on_evaluation(self.clock_of(callback).step, dict(new))
 
     def settle(self, logs: Mapping[str, float]) -> None:
-        """Fire what waited for the step's evaluation.
+        """Fire what waited for the step's evaluation, in one order with what fires at the end.
+
+        If nothing waited, or it can't be known that this is the end, `end` fires the latter.
 
         Args:
             logs: Keras's logs of the epoch, for metrics that are no means.
         """
         self._agenda.complete(logs)
+        self.is_ending = bool(self._agenda) and self._is_at_the_end()
+        if self.is_ending:
+            self._add_what_fires_last(logs)
         self._fire()
 
     def end(self, logs: Mapping[str, float]) -> None:
         """Fire for the last step what fires at the end, and let the callbacks finish."""
         self.is_ending = True
-        self.settle(logs)
+        self._agenda.complete(logs)
+        self._add_what_fires_last(logs)
+        self._fire()
+        for callback in self.callbacks:
+            callback.end(self)
+
+    def _is_at_the_end(self) -> bool:
+        """Whether this is known to be the last step, and that no clock says otherwise by now."""
+        if self.stop_reason is not None:
+            return True
+        ends = ((clock, self.last_step(clock)) for clock in self.clocks)
+        reached = any(end is not None and clock.step >= end for clock, end in ends)
+        return (reached or self.model.stop_training) and not self._is_late()
+
+    def _add_what_fires_last(self, logs: Mapping[str, float]) -> None:
         if self.is_done:
             last = [w for w in self._watches if w.callback.at_end and w.clock.step > w.fired_at]
             self._agenda.add(self._firings(last, logs, clocks.now()))
-            self._fire()
-        for callback in self.callbacks:
-            callback.end(self)

@@ -57,8 +57,9 @@ class TensorBoardWriter:
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         by_run: dict[str, dict[str, float]] = {}
         for name, value in scalars.items():
-            prefix = next((p for p in self._prefixes if p and name.startswith(p)), None)
-            if prefix is None or name == prefix:
+            fitting = [p for p in self._prefixes if p and name.startswith(p) and name != p]
+            prefix = max(fitting, key=len, default=None)
+            if prefix is None:
                 by_run.setdefault("train", {})[name] = value
             else:
                 by_run.setdefault(run_of(prefix), {})[name.removeprefix(prefix)] = value

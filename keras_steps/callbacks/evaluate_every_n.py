@@ -82,12 +82,10 @@ class EvaluateEveryN(StepCallback):
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         if not self._prepared:  # another callback has restored the model after train begin
             self._prepare(self.model)
-        results: dict[str, float] = {}
         with training_kept(self.model):
-            for prefix, data in self._prepared.items():
-                found = scalars(data.evaluate())
-                results |= {prefix + name: value for name, value in found.items()}
-        self._run.evaluated(results)
+            found = {p: scalars(data.evaluate()) for p, data in self._prepared.items()}
+        named = [{p + name: value for name, value in found[p].items()} for p in found]
+        self._run.evaluated(*named)  # apart, as an output's name may look like a prefix
 
     def end(self, run: Run) -> None:
         self._prepared = {}

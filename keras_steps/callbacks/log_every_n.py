@@ -31,7 +31,7 @@ class LogEveryN(StepCallback):
         message: A format string for the line, over `step` and the names in the logs:
             `"loss {loss:.3f} at step {step}"`. Default: the line above.
         metrics: Which names to show, in this order. Default: all. One that begins with
-            `val_` is shown where there is an evaluation.
+            the prefix of an evaluation, such as `val_`, is shown where there is one.
         logger: A `logging.Logger` that gets the lines at INFO instead.
         extra: A function from the model to a dict of further scalars, called when a line is
             due.
@@ -105,7 +105,9 @@ class LogEveryN(StepCallback):
     def _names(self, logs: Mapping[str, float]) -> list[str]:
         if self.metrics is None:
             return [name for name in logs if name not in _NOT_SHOWN]
-        missing = [n for n in self.metrics if n not in logs and not n.startswith("val_")]
+        assert self._run is not None
+        of_evaluations = ("val_", *self._run.evaluations.prefixes)
+        missing = [n for n in self.metrics if n not in logs and not n.startswith(of_evaluations)]
         if missing:
             raise ValueError(
                 f"LogEveryN(metrics): there is no {missing[0]!r} in the logs. There is: "

@@ -104,6 +104,7 @@ class StopOnNaN(StepCallback):
             self._looked_at = run.clock_of(self).step
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
+        assert self._run is not None
         loss = self._loss_in(logs)
         if math.isfinite(loss):
             if self._seen_at is not None and step >= self._seen_at:
@@ -112,6 +113,7 @@ class StopOnNaN(StepCallback):
             return
         seen = f"the loss was {loss} in steps {(self._looked_at or 0) + 1} to {step}"
         if self.action == "raise":
+            self._run.stop("nan")
             raise FloatingPointError(
                 f"{seen} (StopOnNaN): in one of them, or in several. A smaller learning rate, "
                 "clipnorm, or a look at the data of these steps may help; action='rollback' "
