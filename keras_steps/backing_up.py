@@ -94,6 +94,13 @@ class BackingUp:
         if backup is None or backup.state["fit"] < self._number:
             return None
         is_later = backup.state["fit"] > self._number  # whose model and optimizer are to come
+        epoch, first_epoch = backup.state["position"][0], self._fit.call.initial_epoch
+        if epoch < first_epoch and not is_later:
+            raise ValueError(
+                f"{backup.path} goes on in epoch {epoch}, and fit was called with "
+                f"initial_epoch={first_epoch}, which would leave epochs out. Leave initial_epoch "
+                "as it was when the run began: a backup knows its epoch."
+            )
         put_back = restore(
             self._model,
             backup,

@@ -483,6 +483,31 @@ def test_a_changed_script(tmp_path, change, names):
     assert ks.global_step(model) == 20
 
 
+def test_an_initial_epoch_beyond_the_backup_is_refused(tmp_path):
+    begin()
+    dies(fit, make_model(), [backup(tmp_path), Killer(13)], epochs=4)
+    with pytest.raises(ValueError, match="goes on in epoch 1, .*initial_epoch=3"):
+        fit(make_model(), [backup(tmp_path)], epochs=4, initial_epoch=3)
+
+
+@pytest.mark.filterwarnings("ignore:There is no backup of step")
+def test_after_a_rollback_it_goes_on_as_the_run_that_was_not_killed(tmp_path):
+    x, y = arrays(BATCHES)
+    x[6 * BATCH] = np.nan
+
+    def train(directory, *more):
+        begin()
+        model = make_model(keras.optimizers.Adam(0.01))
+        guard = ks.StopOnNaN(3, action="rollback")
+        data = {"x": x, "y": y, "batch_size": BATCH, "shuffle": True}
+        fit(model, [backup(directory), guard, *more], epochs=2, **data)
+        return model
+
+    whole = train(tmp_path / "whole")
+    dies(train, tmp_path / "killed", Killer(10))
+    assert_same(whole, train(tmp_path / "killed"))
+
+
 def test_keras_s_own_backup_beside_ours_is_refused(tmp_path):
     theirs = keras.callbacks.BackupAndRestore(str(tmp_path / "theirs"))
     with pytest.raises(ValueError, match="Take BackupAndRestore out"):
