@@ -5,12 +5,13 @@ A callback added to the library joins with a row; a setting, with an entry in SE
 
 from __future__ import annotations
 
+import atexit
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 import numpy as np
@@ -181,8 +182,12 @@ def _progress_bar(events):
     return bar
 
 
+_PLACES = TemporaryDirectory(prefix="keras_steps_")
+atexit.register(_PLACES.cleanup)
+
+
 def _new_place(name):
-    return Path(mkdtemp(prefix="keras_steps_")) / name
+    return Path(mkdtemp(dir=_PLACES.name)) / name
 
 
 GRID = ks.EverySteps(5)
