@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from typing import Any
@@ -32,6 +33,29 @@ def is_chief(model: Any = None) -> bool:
         group = sys.modules["torch"].distributed
         return not (group.is_available() and group.is_initialized()) or group.get_rank() == 0
     return _is_chief_of_cluster(*_tensorflow_task(model))
+
+
+def strategy_name(model: Any) -> str:
+    """What a model is trained under, in words: those with one replica compute alike.
+
+    Args:
+        model: A compiled model.
+
+    Example:
+
+    >>> import keras
+    >>> strategy_name(keras.Sequential())
+    'one replica'
+    """
+    if backend_of(model) == "jax":
+        import keras
+
+        strategy = keras.distribution.distribution()
+        number = 1 if strategy is None else math.prod(strategy.device_mesh.shape)
+    else:
+        strategy = getattr(model, "distribute_strategy", None)
+        number = 1 if strategy is None else strategy.num_replicas_in_sync
+    return "one replica" if number == 1 else f"{type(strategy).__name__} over {number} devices"
 
 
 def _is_initialized(backend: str) -> bool:

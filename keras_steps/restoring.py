@@ -10,7 +10,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from keras_steps.backups import Backup
-from keras_steps.keras_internals import assigned, build_like, optimizers_of, state_variables
+from keras_steps.distribution import strategy_name
+from keras_steps.keras_internals import (
+    assigned,
+    build_like,
+    for_replicas_of,
+    optimizers_of,
+    state_variables,
+)
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
@@ -39,7 +46,11 @@ def description_of(
         if sets_rate and "learning_rate" in said:
             said["learning_rate"] = _RATES_GIVEN.setdefault(optimizer, said["learning_rate"])
         described[name] = {"class": type(optimizer).__name__, **said}
-    return {"optimizers": described, "steps_per_epoch": steps_per_epoch}
+    return {
+        "optimizers": described,
+        "steps_per_epoch": steps_per_epoch,
+        "strategy": strategy_name(model),
+    }
 
 
 def restore(
@@ -68,10 +79,15 @@ def restore(
         return lambda: None
     build_like(model, backup.state["build"], batch)
     variables = _apart_from_metrics(state_variables(model))
-    arrays = _apart_from_metrics(backup.arrays)
+    arrays = _apart_from_metrics(for_replicas_of(model, backup.arrays))
     other_model = _difference(backup, variables, arrays)
     if other_model:
         complain(other_model)
+    if then["strategy"] != description["strategy"]:
+        complain(
+            f"{backup.path} was made under {then['strategy']}, and this fit is under "
+            f"{description['strategy']}, which does not add up in the same order"
+        )
     if then["steps_per_epoch"] != description["steps_per_epoch"]:
         complain(
             f"{backup.path} was made with {then['steps_per_epoch']} batches an epoch, and this "

@@ -11,6 +11,7 @@ from flavours import (
     keras,
     make_model,
     mirrored_scope,
+    no_scope,
     state_of,
 )
 
@@ -104,3 +105,48 @@ def test_under_mirrored_a_fit_outside_its_scope_goes_on_with_divided_batches(tmp
         script(tmp_path / "killed", ks.OnStep(ks.AtSteps(6), dies))
     for array, array_2 in zip(whole, script(tmp_path / "killed"), strict=True):
         np.testing.assert_array_equal(array, array_2)
+
+
+def of_sums(whole, again):
+    """What is left of a difference is the order in which replicas are added up."""
+    for array, array_2 in zip(whole[0], again[0], strict=True):
+        np.testing.assert_allclose(array, array_2, rtol=1e-4, atol=1e-6)
+    for name, values in whole[1].items():
+        np.testing.assert_allclose(values, again[1][name], rtol=1e-4)
+
+
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="TensorFlow's strategies")
+@pytest.mark.parametrize("killed_at", [6, 10])
+@pytest.mark.parametrize("killed_under", ["mirrored", "none"])
+def test_another_strategy(tmp_path, killed_under, killed_at):
+    """Refused, or with on_change="warn" gone on with what each replica is to have."""
+    scopes = {"mirrored": mirrored_scope, "none": no_scope}
+
+    def script(directory, under, *more, on_change="raise"):
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(1)
+        with scopes[under]():
+            model = keras.Sequential(
+                [
+                    keras.layers.Dense(3, activation="tanh"),
+                    keras.layers.LayerNormalization(),
+                    keras.layers.Dense(1),
+                ]
+            )
+            optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
+            model.compile(optimizer, "mse", metrics=["mae", keras.metrics.RootMeanSquaredError()])
+        backup = ks.StepBackupAndRestore(directory, 4, on_signal=(), on_change=on_change)
+        history = fit(model, [backup, *more], epochs=2)
+        return state_of(model), history.history
+
+    then = "none" if killed_under == "mirrored" else "mirrored"
+    whole = script(tmp_path / "whole", then)
+    with pytest.raises(Dies):
+        script(tmp_path / "killed", killed_under, ks.OnStep(ks.AtSteps(killed_at), dies))
+    both = [r"Mirrored\w* over 2 devices", "one replica"]
+    first, second = both if killed_under == "mirrored" else reversed(both)
+    with pytest.raises(ValueError, match=f"under {first}, and this fit is under {second}.*warn"):
+        script(tmp_path / "killed", then)
+    with pytest.warns(UserWarning, match="does not add up in the same order"):
+        again = script(tmp_path / "killed", then, on_change="warn")
+    of_sums(whole, again)

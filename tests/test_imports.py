@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "random_states": set(),
     "signals": set(),
     "backups": {"atomic", "preflight"},
-    "restoring": {"backups", "keras_internals"},
+    "restoring": {"backups", "distribution", "keras_internals"},
     "resumption": {"clock", "keras_internals", "random_states"},
     "backing_up": {
         "background",

@@ -11,6 +11,7 @@ import numpy as np
 from keras_steps.keras_internals.flavour import backend_of
 from keras_steps.keras_internals.model_state import (
     assigned,
+    for_replicas_of,
     keyed_variables,
     optimizers_of,
     state_variables,
@@ -81,14 +82,14 @@ def put_metrics_back(model: Any, arrays: Mapping[str, np.ndarray], batch: Any = 
     """
     if backend_of(model) == "jax" and batch is not None:
         return
-    if _metrics(model).keys() != arrays.keys():
+    if _metrics(model).keys() != for_replicas_of(model, arrays).keys():
         if batch is None:
             return
         if backend_of(model) == "tf_keras":
             model.distribute_strategy.run(model.test_step, args=(batch,))
         else:
             model._symbolic_build(data_batch=batch)
-    assigned(_metrics(model), arrays)
+    assigned(_metrics(model), for_replicas_of(model, arrays))
 
 
 def _scope(model: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_steps.keras_internals.flavour import backend_of
 from keras_steps.keras_internals.optimizers import is_optimizer
+from keras_steps.keras_internals.replicas import divided_among, own_values, whole_of
 
 _NUMBER = re.compile(r"_\d+(?=[_/:]|$)")  # what Keras appends to a name that it has given before
 
@@ -33,7 +34,7 @@ def state_variables(model: Any, optimizers: Iterable[Any] = ()) -> dict[str, Any
     """
     found: dict[str, Any] = {}
     for key, variable in keyed_variables(model, optimizers):
-        replicas = _own_values(variable)
+        replicas = own_values(variable)
         if replicas is None:
             found[key] = variable
         else:
@@ -105,15 +106,38 @@ def whole_values(model: Any, arrays: Mapping[str, np.ndarray]) -> list[tuple[Any
     """Each variable with the value that reading it would have given when `arrays` were copied."""
     found = []
     for key, variable in keyed_variables(model):
-        replicas = _own_values(variable)
-        if replicas is None:
-            found.append((variable, arrays[key]))
-            continue
-        parts = [arrays[f"{key}/replica_{n}"] for n in range(len(replicas))]
-        kind = str(getattr(variable, "aggregation", "")).lower()
-        whole = parts[0] if "first" in kind else np.add.reduce(parts, dtype=parts[0].dtype)
-        found.append((variable, whole / len(parts) if "mean" in kind else whole))
+        parts = _parts(key, arrays)
+        found.append((variable, whole_of(variable, parts) if parts else arrays[key]))
     return found
+
+
+def for_replicas_of(model: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A copied state as it is with as many replicas as `model` has, whatever it was made with.
+
+    Where each replica keeps a value of its own, reading the variable gives the same as then.
+    """
+    found = dict(arrays)
+    for key, variable in keyed_variables(model):
+        replicas, parts = own_values(variable), _parts(key, arrays)
+        if len(replicas or ()) == len(parts) or not (parts or key in arrays):
+            continue
+        whole = whole_of(variable, parts) if parts else arrays[key]
+        for held in [key, *(f"{key}/replica_{n}" for n in range(len(parts)))]:
+            found.pop(held, None)
+        if replicas is None:
+            found[key] = whole
+        else:
+            divided = divided_among(variable, whole, len(replicas))
+            found |= {f"{key}/replica_{n}": part for n, part in enumerate(divided)}
+    return found
+
+
+def _parts(key: str, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """What each replica had under this key; none if it was one value for all."""
+    parts: list[np.ndarray] = []
+    while (part := arrays.get(f"{key}/replica_{len(parts)}")) is not None:
+        parts.append(part)
+    return parts
 
 
 def optimizers_of(model: Any) -> Iterator[tuple[str, Any]]:
@@ -192,13 +216,6 @@ def unkept_generators(model: Any) -> list[str]:
     layers = model._flatten_layers() if backend_of(model) == "tf_keras" else ()
     kinds = ((each, getattr(each, "_random_generator", None)) for each in layers)
     return [each.name for each, one in kinds if getattr(one, "_rng_type", "") == "legacy_stateful"]
-
-
-def _own_values(variable: Any) -> tuple[Any, ...] | None:
-    """The variables of the replicas, if each has a value of its own."""
-    held = getattr(variable, "_value", variable)
-    own = any("SyncOnRead" in base.__name__ for base in type(held).__mro__)
-    return tuple(held.values) if own else None
 
 
 def _held(key: str, variable: Any) -> Any:

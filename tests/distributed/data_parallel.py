@@ -9,6 +9,7 @@ from cluster import report  # noqa: E402
 from flavours import fit, make_model  # noqa: E402
 
 import keras_steps as ks  # noqa: E402
+from keras_steps.distribution import strategy_name  # noqa: E402
 from keras_steps.testing import Recorder  # noqa: E402
 
 model = make_model(keras.optimizers.SGD(0.1))
@@ -23,6 +24,7 @@ callbacks = [
 history = fit(model, callbacks, epochs=3)
 report(
     devices=jax.device_count(),
+    strategy=strategy_name(model),
     step=ks.global_step(model),
     fired=recorder.steps,
     losses=[logs["loss"] for logs in recorder.logs],

@@ -20,6 +20,7 @@ def test_data_parallel_over_eight_devices():
         "data_parallel.py", jobs, limit=100, report_from=["worker"], XLA_FLAGS=flags
     )["worker", 0]
     assert result["devices"] == result["spread"] == 8
+    assert result["strategy"] == "DataParallel over 8 devices"
     assert result["step"] == 15
     assert result["fired"] == [4, 8, 12]
     schedule = ks.schedules.linear(0.1, 0.0, 40)
