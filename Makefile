@@ -29,7 +29,7 @@ unexport TF_USE_LEGACY_KERAS
 unexport KERAS_STEPS_TEST_FLAVOUR
 
 .PHONY: help demo test lint format types wheel clean test-all $(BACKENDS:%=test-%) \
-        test-floor test-nightly test-distributed test-browser test-kill notebooks
+        test-floor test-nightly test-distributed test-browser test-kill notebooks docs
 .DELETE_ON_ERROR:
 
 help:  ## list these commands
@@ -65,7 +65,7 @@ wheel: .venv/.stamp  ## build the source archive and the wheel into dist/
 
 clean:  ## remove builds and caches (keeps .venv* and demo_output/)
 	@echo "== clean: removing builds and caches"
-	@rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf build dist docs/_build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name '.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The same tests on another backend, each in an environment of its own.
@@ -103,6 +103,10 @@ test-browser: .venv/.stamp-browser  ## look at TensorBoard's page in headless Ch
 notebooks: .venv/.stamp-notebooks  ## run the notebooks from their text, and keep them with their outputs
 	@echo "== notebooks: running them"
 	@.venv/bin/python notebooks/build.py
+
+docs: .venv/.stamp-docs  ## build the site of the docs into docs/_build/html; a warning is an error
+	@echo "== docs: building docs/_build/html/index.html"
+	@.venv/bin/python -m sphinx -c docs -EW --keep-going -q . docs/_build/html
 
 # A stamp says that an environment is complete; one made by hand is installed into, not replaced.
 .venv/.stamp: REQUIREMENTS = "$(TENSORFLOW)" -e ".[demo,test]"

@@ -24,7 +24,7 @@ class StepEarlyStopping(StepCallback):
     same name. A second fit starts afresh.
 
     Args:
-        monitor: The result to follow, with the prefix of its evaluation: "val_" for fit's
+        monitor: The result to follow, with the prefix of its evaluation: `val_` for fit's
             own validation.
         patience: So many evaluations in a row without an improvement end the run, at least 1.
         min_delta: How much better than the best a value must be to count, at least 0.
