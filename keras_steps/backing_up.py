@@ -20,7 +20,7 @@ from keras_steps.background import (
     let_all_finish,
     writes_under_way,
 )
-from keras_steps.backups import BackupDirectory
+from keras_steps.backups import Backup, BackupDirectory
 from keras_steps.global_step import global_step, set_global_step
 from keras_steps.keras_internals import (
     build_optimizer,
@@ -39,6 +39,8 @@ from keras_steps.keras_internals import (
 from keras_steps.random_states import random_states, set_random_states
 from keras_steps.restoring import description_of, is_of_metrics, restore
 from keras_steps.resumption import Progress, Resumption
+from keras_steps.timelines import require_writable
+from keras_steps.worker_shares import for_worker, share_of
 
 if TYPE_CHECKING:
     from keras_steps.fit_adapter import FitAdapter
@@ -89,8 +91,7 @@ class BackingUp:
         )
         self._description = description_of(self._model, steps, sets_rate=sets_rate)
         let_all_finish()
-        self._directory.begin()
-        backup = self._directory.newest()
+        backup = self._newest()
         if backup is None or backup.state["fit"] < self._number:
             return None
         is_later = backup.state["fit"] > self._number  # whose model and optimizer are to come
@@ -101,13 +102,9 @@ class BackingUp:
                 f"initial_epoch={first_epoch}, which would leave epochs out. Leave initial_epoch "
                 "as it was when the run began: a backup knows its epoch."
             )
-        put_back = restore(
-            self._model,
-            backup,
-            self._description,
-            (lambda what: None) if is_later else self._complain,
-            self.data.batch_spec,
-        )
+        complain = (lambda what: None) if is_later else self._complain
+        backup = for_worker(backup, self._fit.run.workers.seat)
+        put_back = restore(self._model, backup, self._description, complain, self.data.batch_spec)
         metrics = {key: array for key, array in backup.arrays.items() if is_of_metrics(key)}
         if backup.state["fit"] == self._number:
             self._at_end = backup.state["at_end"]
@@ -159,7 +156,7 @@ class BackingUp:
         """Save the begin of a run, before anything else is written."""
         build_optimizer(self._model)
         self.save(step, begun_by="any")
-        self._writer.wait()
+        self._wait()
 
     def save(
         self,
@@ -184,9 +181,8 @@ class BackingUp:
         Raises:
             OSError: If the write before this one has failed.
         """
+        self._wait()
         arrays = copied(self._variables())
-        if self._is_broken(step, arrays) or not self._fit.run.is_chief:
-            return
         state = {
             "step": step,
             "fit": self._number,
@@ -207,6 +203,18 @@ class BackingUp:
             state |= {name: self._moment[name] for name in self._moment if name != "metrics"}
         at_end = {"callbacks": self._callback_states(), "random": random_states()}
         state["at_end"] = at_end if is_done else None
+        workers = self._fit.run.workers
+        shares = workers.gathered({**share_of(state, arrays), "broken": _broken_in(arrays)})
+        broken = [name for share in shares if (name := share.pop("broken"))]
+        if broken:
+            preflight.warn(
+                f"There is no backup of step {step}: {broken[0]} is not finite. The one before "
+                "stays."
+            )
+        if broken or not workers.is_chief:
+            return
+        if workers.are_several:
+            state["workers"] = shares
         state, writes = copy.deepcopy(state), writes_under_way()
 
         def write() -> None:
@@ -217,21 +225,38 @@ class BackingUp:
 
     def rewound(self, step: int) -> None:
         """After a rollback, later backups belong to what did not happen."""
-        self._writer.wait()
-        if self._fit.run.is_chief:
-            self._directory.drop_past(step)
+        self._wait()
+        self._fit.run.workers.by_chief(lambda: self._directory.drop_past(step))
 
     def finish(self, *, is_done: bool) -> None:
         """Wait for the last write; a done fit makes way for the next one of the script.
 
         One that was done before and made no step has the History and random states of then.
         """
-        self._writer.wait()
+        self._wait()
         if self._at_end is not None and not self._fit.run.executions:
             set_callback_states(self._fit.other_callbacks, self._at_end["callbacks"])
             set_random_states(self._at_end["random"])
         if is_done:
             _FITS_DONE[self._model][self._directory.path] += 1
+
+    def _newest(self) -> Backup | None:
+        """The newest that is whole. The chief finds it; each worker loads that same one."""
+        workers, found = self._fit.run.workers, None
+
+        def find() -> str | None:
+            nonlocal found
+            require_writable(self._directory.path, "StepBackupAndRestore")
+            self._directory.begin()
+            found = self._directory.newest()
+            return None if found is None else found.path.name
+
+        name = workers.by_chief(find)
+        return None if name is None else workers.by_all(lambda: found or self._directory.read(name))
+
+    def _wait(self) -> None:
+        """Let the last write come to its end; one that has failed ends all workers."""
+        self._fit.run.workers.by_chief(self._writer.wait)
 
     def _fit_state(self) -> dict[str, Any]:
         is_complete = not self._fit.epoch.is_open and self._fit.epoch_is_complete
@@ -245,21 +270,17 @@ class BackingUp:
         optimizers = [clock.optimizer for clock in self._fit.run.clocks]
         return state_variables(self._model, optimizers)
 
-    def _is_broken(self, step: int, arrays: Mapping[str, np.ndarray]) -> bool:
-        name = first_non_finite({k: a for k, a in arrays.items() if not is_of_metrics(k)})
-        if name is None:
-            return False
-        preflight.warn(
-            f"There is no backup of step {step}: {name} is not finite. The one before stays."
-        )
-        return True
-
     def _complain(self, what: str) -> None:
         if self._on_change == "raise":
             raise ValueError(
                 f"{what}. Give a changed script another directory, or on_change='warn' to go on."
             )
         preflight.warn(f"{what}. The run goes on with what fits.")
+
+
+def _broken_in(arrays: Mapping[str, np.ndarray]) -> str | None:
+    """The name of an array that is not finite; what metrics hold is not trained with."""
+    return first_non_finite({key: a for key, a in arrays.items() if not is_of_metrics(key)})
 
 
 def _versions() -> dict[str, str]:

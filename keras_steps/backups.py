@@ -103,6 +103,21 @@ class BackupDirectory:
             )
         return None
 
+    def read(self, name: str) -> Backup:
+        """The backup of this name, for a worker that is told which one to take.
+
+        Raises:
+            FileNotFoundError: If this worker doesn't see what the chief has written.
+            ValueError: If it is not whole.
+        """
+        manifest = self.path / name
+        if not manifest.is_file():
+            raise FileNotFoundError(
+                f"{manifest} is not there, and it is what the chief goes on from. Give all workers "
+                "the same directory, on a file system that they share."
+            )
+        return _read(manifest)
+
     def drop_past(self, step: int) -> None:
         """Delete the backups of later steps, after a rollback."""
         for manifest in self._manifests():

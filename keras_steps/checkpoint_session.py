@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from keras_steps import preflight
+from keras_steps.agreement import Workers
 from keras_steps.background import BackgroundWriter
 from keras_steps.checkpoint_directory import CheckpointDirectory
 from keras_steps.keras_internals import PreparedSave, first_non_finite
@@ -49,7 +50,7 @@ class CheckpointSession:
 
     Args:
         directory: Where the checkpoints are.
-        writes: Whether this process is the one that writes.
+        workers: Those of the run: the chief among them writes, and they all know what came of it.
         listeners: Told of each checkpoint, in this order, where it is written.
     """
 
@@ -57,12 +58,13 @@ class CheckpointSession:
         self,
         directory: CheckpointDirectory,
         *,
-        writes: bool,
+        workers: Workers,
         listeners: Iterable[CheckpointListener],
     ) -> None:
         self.directory = directory
         self.saved_at: int | None = None
-        self._writes = writes
+        self.best_scores: dict[str, float] | None = None
+        self._workers = workers
         self._listeners = list(listeners)
         self._writer = BackgroundWriter()
         self._scores: dict[str, float] = {}
@@ -72,10 +74,12 @@ class CheckpointSession:
 
     def begin(self, step: int, overwrite: bool) -> None:
         """Begin at a step; see `CheckpointDirectory.begin`."""
-        if self._writes:
+
+        def begin() -> None:
             self._wait_for_an_earlier_fit()
             self.directory.begin(step, overwrite)
-        self.saved_at = step if self.directory.has(step) else None
+
+        self._take_up(step, begin)
 
     def scores_at(self, step: int) -> dict[str, float]:
         """The results of this step's evaluations."""
@@ -84,9 +88,11 @@ class CheckpointSession:
     def add_scores(self, step: int, scores: Mapping[str, float]) -> None:
         """Keep the results for the checkpoint of this step, or give them to it."""
         self._scores, self._scored_at = {**self.scores_at(step), **scores}, step
-        if step == self.saved_at and self._writes:
+        if step == self.saved_at:
             given = dict(scores)
-            self._writer.submit(lambda: self._add_scores(step, given))
+            self._workers.by_chief(
+                lambda: self._writer.submit(lambda: self._add_scores(step, given))
+            )
 
     def save(self, step: int, ending: str, prepare: Callable[[], PreparedSave]) -> None:
         """Copy the model now, once the write before is through, and have it written.
@@ -94,30 +100,35 @@ class CheckpointSession:
         Raises:
             Exception: What the write before has raised.
         """
-        self._wait()
-        if self._writes:
+
+        def make_way() -> None:
+            self._wait()
             path = self.directory.path_of(step, ending)
             for listener in self._listeners:
                 with _named(listener, "before_save", step):
                     listener.before_save(step, path)
+
+        self._workers.by_chief(make_way)
         prepared = prepare()
         self.saved_at = step
-        if self._writes:
+        if self._workers.is_chief:
             scores = self.scores_at(step)
             self._writer.submit(lambda: self._write(step, ending, prepared, scores))
 
     def refuse(self, step: int, reason: str) -> None:
         """Leave a step out, since it is not finite; the first time in a fit that is warned of."""
-        self._writer.wait()
+        self._workers.by_chief(self._writer.wait)
         self._refusal = self._refusal or _refusal(step, reason)
         self._warn_of_refusal()
 
     def go_back(self, step: int) -> None:
         """Drop what lies past a step."""
-        self._wait()
-        if self._writes:
+
+        def drop() -> None:
+            self._wait()
             self.directory.drop_past(step)
-        self.saved_at = step if self.directory.has(step) else None
+
+        self._take_up(step, drop)
         if self._scored_at != step:
             self._scores, self._scored_at = {}, None
 
@@ -127,9 +138,24 @@ class CheckpointSession:
         Raises:
             Exception: What the last write has raised.
         """
-        self._wait()
-        if reason is not None and self._writes:
-            self.directory.end(reason)
+
+        def finish() -> None:
+            self._wait()
+            if reason is not None:
+                self.directory.end(reason)
+
+        self._workers.by_chief(finish)
+
+    def _take_up(self, step: int, action: Callable[[], None]) -> None:
+        """Know on all workers what the directory holds after an action of the chief."""
+
+        def look() -> tuple[bool, dict[str, float] | None]:
+            action()
+            best = self.directory.best
+            return self.directory.has(step), None if best is None else dict(best.scores)
+
+        is_there, self.best_scores = self._workers.by_chief(look) or (False, None)
+        self.saved_at = step if is_there else None
 
     def _wait_for_an_earlier_fit(self) -> None:
         """One that was broken off may still be writing to the same place."""

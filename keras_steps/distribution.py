@@ -1,4 +1,4 @@
-"""Which of several workers writes: the one question that all of them answer alike."""
+"""Who takes part in a run, and which of them writes: what all of them answer alike."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 from keras_steps.keras_internals import backend_of
@@ -56,6 +57,47 @@ def strategy_name(model: Any) -> str:
         strategy = getattr(model, "distribute_strategy", None)
         number = 1 if strategy is None else strategy.num_replicas_in_sync
     return "one replica" if number == 1 else f"{type(strategy).__name__} over {number} devices"
+
+
+@dataclass(frozen=True)
+class Seat:
+    """The place of this process among those that train one model together.
+
+    Attributes:
+        index: Its number, from 0.
+        count: How many there are.
+    """
+
+    index: int
+    count: int
+
+
+def seat_of(model: Any) -> Seat:
+    """Where this process is among the workers that call fit together.
+
+    The coordinator of parameter servers calls fit alone, whatever its cluster.
+
+    Args:
+        model: The model that is trained.
+    """
+    backend = backend_of(model)
+    if backend == "jax":
+        jax = sys.modules["jax"]
+        return Seat(int(jax.process_index()), int(jax.process_count()))
+    if backend == "torch":
+        group = sys.modules["torch"].distributed
+        if not (group.is_available() and group.is_initialized()):
+            return Seat(0, 1)
+        return Seat(int(group.get_rank()), int(group.get_world_size()))
+    strategy = getattr(model, "distribute_strategy", None)
+    kinds = {kind.__name__ for kind in type(strategy).__mro__}
+    if not kinds & {"CollectiveAllReduceStrategy", "MultiWorkerMirroredStrategy"}:
+        return Seat(0, 1)
+    cluster, job, index = _tensorflow_task(model)
+    if job is None or not cluster:
+        return Seat(0, 1)
+    chiefs, workers = len(cluster.get("chief", ())), len(cluster.get("worker", ()))
+    return Seat(int(index or 0) + (chiefs if job == "worker" else 0), chiefs + workers)
 
 
 def _is_initialized(backend: str) -> bool:

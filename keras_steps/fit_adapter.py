@@ -67,7 +67,6 @@ class FitAdapter:
         )
         self._resumption: Resumption | None = None
         self._has_resumed = False
-        self._signal: str | None = None
         self.is_suspended = False
         self._end_to_come: BaseException | None = None
         self.log_names: list[str] = []
@@ -146,9 +145,9 @@ class FitAdapter:
             end, self._end_to_come = self._end_to_come, None
             raise end
         run, batches = self.run, self.run.batches
-        allowed = 0 if self._signal else min(batches, run.before())
+        allowed = 0 if run.signal else min(batches, run.before())
         if allowed == 0:
-            run.stop("signal" if self._signal else "reached")
+            run.stop("signal" if run.signal else "reached")
             return self._execute_nothing()
         logs = self._execute(iterator, allowed)
         self.epoch.missing += batches - allowed
@@ -156,7 +155,7 @@ class FitAdapter:
         run.after(logs, epoch_ends=self._is_last_of_epoch())
         if run.stop_reason is not None:
             self._break_off()
-        if self._signal:
+        if run.signal:
             run.attention_at = 0
         return logs
 
@@ -223,7 +222,7 @@ class FitAdapter:
         self.run.epoch = epoch
         self.run.set_out()
         self.run.open_epoch()
-        if self._signal:  # it came between two epochs
+        if self.run.signal:  # it came between two epochs
             self.run.attention_at = 0
 
     def close_epoch(self) -> None:
@@ -248,8 +247,7 @@ class FitAdapter:
         if validation:
             self.run.evaluated(validation)
         self.run.settle(self._last_logs)
-        if self._signal:
-            self.run.stop("signal")
+        self.run.heed_signals()
 
     def end(self) -> None:
         """Called by each callback's `on_train_end`; the first ends the run."""
@@ -289,11 +287,6 @@ class FitAdapter:
     def other_callbacks(self) -> list[Any]:
         """Those of the fit that are not of this library."""
         return [c for c in self.call.callbacks.callbacks if c not in self.callbacks]
-
-    def interrupt(self, signal: str) -> None:
-        """Let the run end before its next execution; called by a signal's handler."""
-        self._signal = signal
-        self.run.attention_at = 0
 
     def is_running(self, frame: Any) -> bool:
         """Whether this fit is still going on, seen from a frame within it."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from keras_steps import clock as clocks
 from keras_steps import preflight, run_state
 from keras_steps.agenda import Agenda, Firing
+from keras_steps.agreement import Meetings, Workers
 from keras_steps.clock import NEVER, Clock
 from keras_steps.distribution import is_chief
 from keras_steps.evaluations import Evaluations
@@ -57,6 +58,9 @@ class Run:
         self.is_backed_up = self.is_resumed = False
         self.is_ending = False
         self.is_chief = is_chief(model)
+        self.workers = Workers(model, is_chief=self.is_chief)
+        self.meetings: Meetings | None = None
+        self.signal: str | None = None
         self.print_line: Callable[[str], None] = print
         self.stopwatch = Stopwatch()
         self._clocks: dict[int, Clock] = {}
@@ -86,8 +90,16 @@ class Run:
                 self._watches.append(Watch(callback, callback.trigger, clock))
         self._setters: list[Scheduled] = [c for c in self.callbacks if hasattr(c, "apply")]
         self.start()
+        if self.workers.are_several and self._has_what_one_could_decide():
+            self.meetings = Meetings(self.workers)
+            self._wait()
         for callback in self.callbacks:
             callback.begin(self)
+
+    def _has_what_one_could_decide(self) -> bool:
+        """Whether a clock on the wall, or a signal, may end the run or be a reason to fire."""
+        waits_for_time = any(watch.due_time is not None for watch in self._watches)
+        return waits_for_time or any(callback.signals for callback in self.callbacks)
 
     def start(self) -> None:
         """Read the counters, and wait for what comes after them."""
@@ -237,14 +249,32 @@ class Run:
         if self.executions < self._look_at and not self._is_late():
             return
         self._epoch_ends = epoch_ends
-        self._agenda.add(self._collect(logs))
+        is_signalled, late = self._agreed()
+        self._agenda.add(self._collect(logs, late))
         with self.stopwatch.paused():
             self._agenda.fire({}, looks_only=True)
         if self.is_over:
             self.stop("reached")
         if not epoch_ends and not self.stop_reason:
             self._fire()
+        if is_signalled:
+            self.stop("signal")
         self._wait()
+
+    def interrupt(self, signal: str) -> None:
+        """Let the run end before its next execution; called by a signal's handler.
+
+        Where several workers take part they are told at their next meeting, and all end.
+        """
+        if self.meetings is None:
+            self.signal, self.attention_at = signal, 0
+        else:
+            self.meetings.signal = signal
+
+    def heed_signals(self) -> None:
+        """At an epoch's end, where a signal may have waited for as long as a validation takes."""
+        if self.signal or (self.meetings is not None and self._meet()[0]):
+            self.stop("signal")
 
     def stop(self, reason: str) -> None:
         """End the run after this execution; after a NaN, nothing else fires."""
@@ -284,20 +314,39 @@ class Run:
     def _is_late(self) -> bool:
         return self.deadline is not None and clocks.now() >= self.deadline
 
-    def _collect(self, logs: Mapping[str, Any]) -> list[Firing]:
-        """Read the clocks on which something may be due, and build the logs of what is."""
+    def _agreed(self) -> tuple[bool, list[Watch]]:
+        """Whether a signal ends the run, and whose time has come: for all workers alike."""
+        if self.meetings is not None:
+            return self._meet() if self.executions >= self.meetings.next_at else (False, [])
         time = clocks.now()
+        return False, [watch for watch in self._watches if watch.is_late(time)]
+
+    def _meet(self) -> tuple[bool, list[Watch]]:
+        """Several workers hear of each other's signals, and of the chief's clock."""
+        assert self.meetings is not None
+        now, times = clocks.now(), [watch.due_time for watch in self._watches]
+        remaining = [None if time is None else time - now for time in times]
+        is_signalled, due = self.meetings.meet(self.executions, self.stopwatch.seconds(), remaining)
+        late = [watch for watch, is_due in zip(self._watches, due, strict=True) if is_due]
+        return is_signalled, late
+
+    def _collect(self, logs: Mapping[str, Any], late: list[Watch]) -> list[Firing]:
+        """Read the clocks on which something may be due, and build the logs of what is.
+
+        Args:
+            logs: Keras's logs of the execution.
+            late: Those whose time has come.
+        """
         for clock, due_step in self._awaited().items():
             measure = self.executions == 1 and not clock.predictable
             if measure or clock.predict(self.executions) >= due_step:
                 clock.look(self.executions)
             if clock.rests_after(self.executions):
                 preflight.warn(preflight.resting_counter(clock))
-        for watch in self._watches:
-            if watch.is_late(time):
-                watch.clock.look(self.executions)
-        due = [watch for watch in self._watches if watch.is_due(time) or self._looks_last(watch)]
-        return self._firings(due, logs, time)
+        for watch in late:
+            watch.clock.look(self.executions)
+        due = [w for w in self._watches if w.is_due() or w in late or self._looks_last(w)]
+        return self._firings(due, logs, clocks.now())
 
     def _looks_last(self, watch: Watch) -> bool:
         """Whether what the step to stop at has is to be looked at, so that it may be undone."""
@@ -315,12 +364,13 @@ class Run:
         looks = [clock.reached_with(step) for clock, step in self._awaited().items()]
         checks = [clock.check_at for clock in self.clocks if clock.check_at > self.executions]
         first = [1] if self.executions == 0 else []
-        self._look_at = min([*looks, *checks, *first])
+        meetings = [] if self.meetings is None else [self.meetings.next_at]
+        self._look_at = min([*looks, *checks, *first, *meetings])
         changes = [self.clock_of(s).begun_from(s.due_step) for s in self._setters]
         self._set_at = max(self.executions + 1, min(changes, default=NEVER))
         self.attention_at = min(self._look_at, self._set_at)
         times = [watch.due_time for watch in self._watches if watch.due_time is not None]
-        self.deadline = min(times, default=None)
+        self.deadline = min(times, default=None) if self.meetings is None else None
 
     # ------------------------------------------------------------ firing
 
@@ -366,7 +416,8 @@ class Run:
         """Keep what the metrics hold before an evaluation or the next epoch resets them."""
         for clock in self.clocks:
             clock.look(self.executions)
-        self._agenda.add(self._collect({}))
+        late = [] if self.meetings is not None else self._agreed()[1]
+        self._agenda.add(self._collect({}, late))
         self.stopwatch.pause()
         if self._watches and self._closed is None:
             now = self._snapshot()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any, ClassVar
@@ -66,6 +67,9 @@ class StepCallback(keras.callbacks.Callback):
 
     looks_first: ClassVar[bool] = False
     """Whether it is called at an epoch's last step without waiting for the validation."""
+
+    signals: tuple[signal.Signals, ...] = ()
+    """At which signals it ends the run."""
 
     acts_before_updates: ClassVar[bool] = False
     """Whether it sets something that the next update uses."""

@@ -31,11 +31,12 @@ class Watch:
         self.due_step = self.trigger.next_step(self.fired_at)
         self.due_time = self.trigger.next_time(time)
 
-    def is_due(self, time: float) -> bool:
-        step_is = self.due_step is not None and self.clock.step >= self.due_step
-        return step_is or self.is_late(time)
+    def is_due(self) -> bool:
+        """Whether its step has come."""
+        return self.due_step is not None and self.clock.step >= self.due_step
 
     def is_late(self, time: float) -> bool:
+        """Whether its time has come."""
         return self.due_time is not None and time >= self.due_time
 
     def get_state(self, seconds: float) -> dict[str, Any]:

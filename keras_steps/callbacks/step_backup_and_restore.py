@@ -12,7 +12,7 @@ from keras_steps.backups import BackupDirectory
 from keras_steps.run import Run
 from keras_steps.signals import SignalWatch, signals_named
 from keras_steps.step_callback import Order, StepCallback
-from keras_steps.timelines import local_path, require_writable
+from keras_steps.timelines import local_path
 from keras_steps.triggers import Trigger, integral
 
 if TYPE_CHECKING:
@@ -98,7 +98,6 @@ class StepBackupAndRestore(StepCallback):
 
     def restore(self, fit: FitAdapter) -> Resumption | None:
         """Called at train begin, before anything reads the step."""
-        require_writable(self.directory, "StepBackupAndRestore")
         directory = BackupDirectory(self.directory, self.keep)
         self._session = BackingUp(fit, directory, self.on_change)
         self._resumption = self._session.restore(self.optimizer_of(fit.model))
@@ -125,7 +124,7 @@ class StepBackupAndRestore(StepCallback):
         assert self._fit is not None
         if self._signals is not None:
             self._signals.stop()
-        self._signals = SignalWatch(self.signals, self._fit.interrupt, self._fit.is_running)
+        self._signals = SignalWatch(self.signals, run.interrupt, self._fit.is_running)
         self._signals.start("StepBackupAndRestore(on_signal)")
 
     def before_first_update(self, run: Run) -> None:

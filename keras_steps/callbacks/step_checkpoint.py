@@ -117,8 +117,8 @@ class StepCheckpoint(StepCallback):
                     f"StepCheckpoint: the model {run.model.name!r} can't be saved: {error} Or "
                     "pass save_weights_only=True."
                 ) from error
-        if run.is_chief and not run.is_over:
-            require_writable(self.place, "StepCheckpoint")
+        if not run.is_over:
+            run.workers.by_chief(lambda: require_writable(self.place, "StepCheckpoint"))
         self._run, self._session, self._state = run, None, None
 
     def get_state(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class StepCheckpoint(StepCallback):
             monitor=self.monitor.name if self.has_monitor else None,
             mode=self.monitor.direction,
         )
-        session = CheckpointSession(directory, writes=run.is_chief, listeners=self.listeners)
+        session = CheckpointSession(directory, workers=run.workers, listeners=self.listeners)
         self._session = session
         step, state = run.begun_at[run.clock_of(self)], self._state
         session.begin(step, self.overwrite or state is not None)
@@ -202,8 +202,8 @@ class StepCheckpoint(StepCallback):
             self.monitor.best = value
 
     def _take_best(self) -> None:
-        best = self._running.directory.best if self.has_monitor else None
-        self.monitor.best = None if best is None else best.scores[self.monitor.name]
+        scores = self._running.best_scores if self.has_monitor else None
+        self.monitor.best = None if scores is None else scores[self.monitor.name]
 
     @property
     def _running(self) -> CheckpointSession:

@@ -68,8 +68,8 @@ class StepCSVLogger(Reporting):
         super().begin(run)
         if self.place.is_dir():
             raise IsADirectoryError(f"StepCSVLogger(path): {self.place} is a directory.")
-        if self.is_writing and not run.is_over:
-            require_writable(self.place.parent, "StepCSVLogger")
+        if not run.is_over:
+            run.workers.by_chief(lambda: require_writable(self.place.parent, "StepCSVLogger"))
 
     def open_writer(self, run: Run, step: int) -> TableWriter:
         place = self.place_of(run)

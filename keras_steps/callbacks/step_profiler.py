@@ -98,8 +98,8 @@ class StepProfiler(StepCallback):
         self._shift = self._steps_to_end(run.batches)
         self._has_warned = False
         self._refuse(run)
-        if run.is_chief and not run.is_over:
-            require_writable(self.log_dir, "StepProfiler")
+        if not run.is_over:
+            run.workers.by_chief(lambda: require_writable(self.log_dir, "StepProfiler"))
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         run, trigger = self._run, self.trigger

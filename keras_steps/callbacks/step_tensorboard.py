@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from keras_steps.reporting import Reporting, Timeline
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
@@ -73,8 +75,8 @@ class StepTensorBoard(Reporting):
 
     def begin(self, run: Run) -> None:
         super().begin(run)
-        if self.is_writing and not run.is_over:
-            require_writable(self.place, "StepTensorBoard")
+        if not run.is_over:
+            run.workers.by_chief(lambda: require_writable(self.place, "StepTensorBoard"))
 
     def open_writer(self, run: Run, step: int) -> TensorBoardWriter:
         place = self.place_of(run)
@@ -82,10 +84,11 @@ class StepTensorBoard(Reporting):
 
     def write_histograms(self, step: int) -> None:
         """Write the distribution of each weight of the model."""
+        weights = _weights_by_name(self.model)  # some are read on all workers or on none
         if self.is_writing:
             writer = self.writer()
             assert isinstance(writer, TensorBoardWriter)
-            writer.write_histograms(step, _weights_by_name(self.model))
+            writer.write_histograms(step, weights)
 
 
 class _Histograms(StepCallback):
@@ -105,7 +108,7 @@ def _weights_by_name(model: Any) -> dict[str, Any]:
     """The model's weights as arrays; a name that comes again gets a number."""
     found: dict[str, Any] = {}
     for weight, array in zip(model.weights, model.get_weights(), strict=True):
-        name = getattr(weight, "path", None) or weight.name.partition(":")[0]
+        name = weight.path if isinstance(weight, keras.Variable) else weight.name.partition(":")[0]
         label, number = name, 1
         while label in found:
             number += 1

@@ -13,3 +13,12 @@ def backend_of(model: Any) -> str:
         if base.__module__.partition(".")[0] == "tf_keras":
             return "tf_keras"
     return str(keras.backend.backend())
+
+
+def held_by(variable: Any) -> Any:
+    """What a variable of Keras 3 holds of its backend's; any other is that itself.
+
+    Asked for an attribute that it lacks, one of TensorFlow's strategies looks at what reading
+    it gives, which for metrics under several workers is a collective. (TensorFlow 2.21)
+    """
+    return variable._value if isinstance(variable, keras.Variable) else variable

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_steps.keras_internals.flavour import backend_of
+from keras_steps.keras_internals.flavour import backend_of, held_by
 from keras_steps.keras_internals.variables import is_purged, jax_state_in_flight
 
 _ABSENT = object()
@@ -82,13 +82,13 @@ def _disturbed(model: Any) -> list[Any]:
 
 def _parts(variable: Any) -> tuple[Any, ...]:
     """A variable, or what it has on each replica: partial sums do not survive their sum."""
-    held = getattr(variable, "_value", variable)
+    held = held_by(variable)
     replicas = getattr(held, "values", None)
     return replicas if isinstance(replicas, tuple) else (variable,)
 
 
 def _copies(variable: Any) -> list[Any]:
-    return [_copy(getattr(part, "_value", part)) for part in _parts(variable)]
+    return [_copy(held_by(part)) for part in _parts(variable)]
 
 
 def _copy(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_steps.keras_internals.flavour import backend_of
+from keras_steps.keras_internals.flavour import backend_of, held_by
 from keras_steps.keras_internals.optimizers import is_optimizer
 from keras_steps.keras_internals.replicas import divided_among, own_values, whole_of
 
@@ -98,7 +98,7 @@ def keyed_variables(model: Any, optimizers: Iterable[Any] = ()) -> Iterator[tupl
         new = {id(variable): variable for variable in variables if id(variable) not in seen}
         seen |= set(new)
         for index, variable in enumerate(new.values()):
-            path = getattr(variable, "path", None) or variable.name
+            path = variable.path if isinstance(variable, keras.Variable) else variable.name
             yield f"{group}/{index}/{_NUMBER.sub('', path)}", variable
 
 
@@ -220,7 +220,7 @@ def unkept_generators(model: Any) -> list[str]:
 
 def _held(key: str, variable: Any) -> Any:
     """The backend's own variable or array, of one replica where all have the same."""
-    held = getattr(variable, "_value", variable)
+    held = held_by(variable)
     if held is None:
         raise RuntimeError(
             f"{key} has handed its value to the fit that is under way. Publish the state of "

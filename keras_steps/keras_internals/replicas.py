@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from keras_steps.keras_internals.flavour import held_by
+
 
 def own_values(variable: Any) -> tuple[Any, ...] | None:
     """The variables of the replicas, if each has a value of its own."""
-    held = getattr(variable, "_value", variable)
+    held = held_by(variable)
     own = any("SyncOnRead" in base.__name__ for base in type(held).__mro__)
     return tuple(held.values) if own else None
 

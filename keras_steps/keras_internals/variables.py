@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_steps.keras_internals.flavour import backend_of
+from keras_steps.keras_internals.flavour import backend_of, held_by
 
 _JAX_GROUPS = (
     "trainable_variables",
@@ -48,7 +48,7 @@ class Variables:
         of a NumPy one.
         """
         number = np.asarray(value, str(getattr(variable.dtype, "name", variable.dtype)))
-        held = getattr(variable, "_value", variable)
+        held = held_by(variable)
         if type(held).__name__ == "ResourceVariable":
             import tensorflow as tf
 
@@ -187,4 +187,4 @@ def jax_state_in_flight(model: Any) -> JaxState | None:
 
 def is_purged(variable: Any) -> bool:
     """Whether a Keras 3 variable on JAX has handed its value to the fit that is under way."""
-    return getattr(variable, "_value", variable) is None
+    return held_by(variable) is None
