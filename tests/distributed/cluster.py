@@ -50,7 +50,7 @@ class _Task:
             **settings,
             "TF_CONFIG": json.dumps(config),
             "REPORT": str(self.report),
-            "PYTHONPATH": str(HERE.parent),
+            "PYTHONPATH": f"{HERE.parent}:{HERE.parent.parent}",
             "GRPC_FAIL_FAST": "use_caller",
         }
         with self.output.open("w") as output:
