@@ -23,6 +23,7 @@ from keras_steps.background import (
 from keras_steps.backups import Backup, BackupDirectory
 from keras_steps.global_step import global_step, set_global_step
 from keras_steps.keras_internals import (
+    backend_of,
     build_optimizer,
     build_state,
     callback_states,
@@ -103,7 +104,11 @@ class BackingUp:
                 "as it was when the run began: a backup knows its epoch."
             )
         complain = (lambda what: None) if is_later else self._complain
-        backup = for_worker(backup, self._fit.run.workers.seat)
+        backup = for_worker(
+            backup,
+            self._fit.run.workers.seat,
+            sums_are_global=backend_of(self._model) == "jax",
+        )
         put_back = restore(self._model, backup, self._description, complain, self.data.batch_spec)
         metrics = {key: array for key, array in backup.arrays.items() if is_of_metrics(key)}
         if backup.state["fit"] == self._number:

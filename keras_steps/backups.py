@@ -180,7 +180,8 @@ def _attached(value: Any, held: Mapping[str, np.ndarray]) -> Any:
 
 def _storable(array: np.ndarray) -> np.ndarray:
     """NumPy's files know neither bfloat16 nor float8, but their bits."""
-    return array if array.dtype.isbuiltin else array.view(f"u{array.dtype.itemsize}")
+    is_known = np.dtype(array.dtype.str) == array.dtype
+    return array if is_known else array.view(f"u{array.dtype.itemsize}")
 
 
 def _restored(array: np.ndarray, kind: str) -> np.ndarray:

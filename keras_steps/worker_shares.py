@@ -33,7 +33,7 @@ def share_of(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Shar
     }
 
 
-def for_worker(backup: Backup, seat: Seat) -> Backup:
+def for_worker(backup: Backup, seat: Seat, *, sums_are_global: bool) -> Backup:
     """A backup as one worker takes it up.
 
     Where there are as many workers as made it, each has its own share. Else the first one gets
@@ -44,6 +44,7 @@ def for_worker(backup: Backup, seat: Seat) -> Backup:
     Args:
         backup: What the chief has had written.
         seat: The worker's place.
+        sums_are_global: Whether metrics are arrays that all workers hold together, as on JAX.
     """
     shares = backup.state.get("workers")
     if shares is None:
@@ -54,7 +55,7 @@ def for_worker(backup: Backup, seat: Seat) -> Backup:
     arrays = {k: array for k, array in backup.arrays.items() if not _OF_A_REPLICA.fullmatch(k)}
     if own is not None and len(shares) == seat.count:
         arrays |= own["arrays"]
-    else:
+    elif not sums_are_global:
         arrays = {key: _of_first(key, array, seat) for key, array in arrays.items()}
         for key, values in _parts(shares).items():
             named = {f"{key}/replica_{n}": value for n, value in enumerate(values)}

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from keras_steps.reporting import Reporting, Timeline
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
@@ -108,7 +106,8 @@ def _weights_by_name(model: Any) -> dict[str, Any]:
     """The model's weights as arrays; a name that comes again gets a number."""
     found: dict[str, Any] = {}
     for weight, array in zip(model.weights, model.get_weights(), strict=True):
-        name = weight.path if isinstance(weight, keras.Variable) else weight.name.partition(":")[0]
+        of_keras_3 = hasattr(type(weight), "path")  # asked itself, some would read their values
+        name = weight.path if of_keras_3 else weight.name.partition(":")[0]
         label, number = name, 1
         while label in found:
             number += 1
