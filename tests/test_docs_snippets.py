@@ -4,8 +4,10 @@ import ast
 import contextlib
 import difflib
 import doctest
+import functools
 import importlib.util
 import io
+import logging
 import os
 import re
 import subprocess
@@ -56,12 +58,15 @@ def endless():
 
 @pytest.mark.skipif(IS_TF_KERAS, reason="the docs are written for Keras 3")
 @pytest.mark.parametrize("page", [p for p in PAGES if any(snippets(p))], ids=lambda p: p.name)
-def test_the_snippets_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+def test_the_snippets_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch, request):
     """In one namespace. A `text` block behind a snippet is what it prints, with `...` for anything;
     `# value` after a print, one of its lines. 10,000 steps become 1,000."""
     if FLAVOUR not in ONLY_ON.get(page.name, [FLAVOUR]):
         pytest.skip(f"is about {' and '.join(ONLY_ON[page.name])}")
     monkeypatch.chdir(tmp_path)
+    logger = logging.getLogger("tensorflow")  # a page may send its lines elsewhere
+    monkeypatch.setattr(logger, "handlers", list(logger.handlers))
+    request.addfinalizer(functools.partial(logger.setLevel, logger.level))
     names = {"__name__": page.stem, "endless": endless()}
     stdout = io.StringIO()  # one for the page: handlers of logging keep it
     for line, code, output in snippets(page):
