@@ -1,4 +1,4 @@
-"""Who takes part in a run, and which of them writes: what all of them answer alike."""
+"""Who takes part in a run and which of them writes; models that workers can train."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from keras_steps.keras_internals import backend_of
+import keras
+
+from keras_steps.keras_internals import backend_of, cure, is_multi_worker, strategy_of
 
 
 def is_chief(model: Any = None) -> bool:
@@ -49,8 +51,6 @@ def strategy_name(model: Any) -> str:
     'one replica'
     """
     if backend_of(model) == "jax":
-        import keras
-
         strategy = keras.distribution.distribution()
         number = 1 if strategy is None else math.prod(strategy.device_mesh.shape)
     else:
@@ -98,6 +98,56 @@ def seat_of(model: Any) -> Seat:
         return Seat(0, 1)
     chiefs, workers = len(cluster.get("chief", ())), len(cluster.get("worker", ()))
     return Seat(int(index or 0) + (chiefs if job == "worker" else 0), chiefs + workers)
+
+
+def prepare(model: Any) -> Any:
+    """Let a model of Keras 3 be trained under TensorFlow's MultiWorkerMirroredStrategy.
+
+    There Keras 3 fails by itself, before any callback is called. Call this on the model
+    within the strategy's scope or after it, before or after `compile`; then fit, evaluate,
+    `validation_data` and the methods for one batch work, for Sequential, functional and
+    subclassed models, with mixed precision too. The same script in one process is left as it
+    is: without a strategy, under one that Keras 3 can use, on other backends and for tf_keras
+    this does nothing. It does nothing a second time either, and is not saved with the model:
+    a model that is loaded, cloned or copied is prepared anew.
+
+    Args:
+        model: The model, made in the strategy's scope.
+
+    Returns:
+        The same model.
+
+    Raises:
+        RuntimeError: If it is needed and was not tried with this version of Keras.
+        ValueError: If the model was made outside of the scope, if Keras 3 can't train under
+            its strategy at all (ParameterServerStrategy), or for what fails even so:
+            `steps_per_execution` above 1 and gradient accumulation. What is compiled
+            afterwards is refused as fit begins.
+
+    Example:
+
+    >>> import keras
+    >>> model = prepare(keras.Sequential([keras.layers.Dense(1)]))
+    >>> model.compile("sgd", "mse")
+    """
+    if backend_of(model) != "tensorflow":
+        return model
+    import tensorflow as tf
+
+    strategy, scope = strategy_of(model), tf.distribute.get_strategy()
+    if strategy is None and is_multi_worker(scope):
+        raise ValueError(
+            f"The model {model.name!r} was made outside of the scope of "
+            "MultiWorkerMirroredStrategy. Make and compile it within `with strategy.scope():`."
+        )
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise ValueError(
+            f"Keras {keras.__version__} itself can't train under ParameterServerStrategy. Use "
+            "tf_keras, or MultiWorkerMirroredStrategy."
+        )
+    if is_multi_worker(strategy):
+        cure(model)
+    return model
 
 
 def _is_initialized(backend: str) -> bool:

@@ -49,6 +49,7 @@ from keras_steps.keras_internals.model_state import (
     state_variables,
     unkept_generators,
 )
+from keras_steps.keras_internals.multi_worker import cure, is_multi_worker, strategy_of
 from keras_steps.keras_internals.optimizers import (
     build_optimizer,
     core_optimizer,
@@ -98,6 +99,7 @@ __all__ = [
     "copied",
     "core_optimizer",
     "counter_of",
+    "cure",
     "direction_of",
     "fetched",
     "first_non_finite",
@@ -105,6 +107,7 @@ __all__ = [
     "has_keras_train_step",
     "is_end_of_data",
     "is_loss_scaled",
+    "is_multi_worker",
     "is_optimizer",
     "is_purged",
     "jax_state_in_flight",
@@ -124,6 +127,7 @@ __all__ = [
     "start_at_epoch",
     "state_variables",
     "steps_per_execution",
+    "strategy_of",
     "takes_prepared_data",
     "training_data_of",
     "training_kept",

@@ -150,7 +150,8 @@ def cannot_run(model: Any, optimizer: Any) -> str | None:
         return None
     strategy = model.distribute_strategy
     name = type(strategy).__name__.removesuffix("V1")
-    mirrored = name == "MirroredStrategy"
+    name = _EXPORTED_AS.get(name, name)
+    mirrored = name in ("MirroredStrategy", "MultiWorkerMirroredStrategy")
     if mirrored and strategy.num_replicas_in_sync > 1 and steps_per_execution(model) > 1:
         return f"{name} with steps_per_execution > 1. Use steps_per_execution=1, or tf_keras"
     if not mirrored and name != "CentralStorageStrategy":
@@ -160,3 +161,6 @@ def cannot_run(model: Any, optimizer: Any) -> str | None:
     if not mirrored and is_loss_scaled(optimizer):
         return f"{name} with LossScaleOptimizer. Use MirroredStrategy"
     return None
+
+
+_EXPORTED_AS = {"CollectiveAllReduceStrategy": "MultiWorkerMirroredStrategy"}
