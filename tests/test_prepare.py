@@ -1,0 +1,57 @@
+"""distribution.prepare where it has nothing to do, and where it refuses."""
+
+import keras
+import pytest
+from flavours import FLAVOUR, arrays, fit, make_model, mirrored_scope, no_scope
+
+from keras_steps import distribution
+from keras_steps import keras_internals as internals
+
+on_tensorflow = pytest.mark.skipif(FLAVOUR != "tensorflow", reason="Keras 3 on TensorFlow only")
+SCOPES = [no_scope, mirrored_scope] if FLAVOUR in ("tensorflow", "tf_keras") else [no_scope]
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_script_in_one_process_is_left_as_it_is(scope):
+    with scope():
+        model = make_model()
+        before = set(vars(model))
+        assert distribution.prepare(model) is model
+    assert distribution.prepare(model) is model
+    assert set(vars(model)) == before
+    fit(model, [])
+
+
+@on_tensorflow
+def test_a_version_that_it_was_not_tried_with_is_refused(monkeypatch):
+    model = make_model()
+    monkeypatch.setattr(keras, "__version__", "4.0.1")
+    with pytest.raises(RuntimeError, match=r"tried with Keras 3\.12 to 3\.15, not with 4\.0\.1"):
+        internals.cure(model)
+    assert "_make_function" not in vars(model)
+
+
+@on_tensorflow
+def test_what_was_compiled_before_is_compiled_anew_and_once():
+    """The cure itself needs no cluster: results get an axis, which one process leaves there."""
+    model = make_model()
+    fit(model, [])
+    internals.cure(model)
+    assert model.train_function is None
+    internals.cure(model)
+    logs = model.train_on_batch(*arrays(1), return_dict=True)
+    assert {name: getattr(value, "shape", ()) for name, value in logs.items()} == {
+        "loss": (1,),
+        "mae": (1,),
+    }
+
+
+@on_tensorflow
+def test_keras_3_cannot_train_on_parameter_servers(monkeypatch):
+    import tensorflow as tf
+
+    model = make_model()
+    strategy = object.__new__(tf.distribute.ParameterServerStrategy)
+    monkeypatch.setattr(model, "_distribute_strategy", strategy)
+    with pytest.raises(ValueError, match="itself can't train under ParameterServerStrategy"):
+        distribution.prepare(model)
