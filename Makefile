@@ -83,9 +83,11 @@ test-floor test-nightly: test-%: .venv-%/.stamp
 	    tests/test_evaluation_internals.py tests/test_fit_adapter.py tests/test_global_step.py \
 	    tests/test_neighbours.py tests/test_saving.py tests/test_training_data.py $(ARGS)
 
-test-distributed: .venv-jax/.stamp .venv-tf_keras/.stamp  ## run the tests that start several processes
+test-distributed: .venv/.stamp .venv-jax/.stamp .venv-tf_keras/.stamp  ## run the tests that start several processes
 	@echo "== test-distributed: clusters of tf_keras"
 	@KERAS_STEPS_TEST_FLAVOUR=tf_keras .venv-tf_keras/bin/python -m pytest -m distributed tests/distributed $(ARGS)
+	@echo "== test-distributed: clusters of Keras 3 on TensorFlow"
+	@.venv/bin/python -m pytest -m distributed tests/distributed $(ARGS)
 	@echo "== test-distributed: devices of JAX"
 	@KERAS_BACKEND=jax .venv-jax/bin/python -m pytest -m distributed tests/distributed $(ARGS)
 
