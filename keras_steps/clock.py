@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from keras_steps.keras_internals import Variables, counter_of, has_keras_train_step, is_loss_scaled
+from keras_steps.keras_internals import Variables, counter_of
 
 NEVER = 2**62
 """An execution that is never reached."""
@@ -30,12 +30,14 @@ class Clock:
 
     Args:
         optimizer: The optimizer whose updates count.
-        model: The model that is trained, for what is known about its train_step.
-        batches: Batches an execution, `steps_per_execution`.
         variables: The way to the counter.
+        batches: Batches an execution, `steps_per_execution`.
+        predictable: Whether each batch counts once, so that the count is known without a read.
     """
 
-    def __init__(self, optimizer: Any, model: Any, batches: int, variables: Variables) -> None:
+    def __init__(
+        self, optimizer: Any, variables: Variables, batches: int, predictable: bool
+    ) -> None:
         self.optimizer = optimizer
         self.variable, self.counts_per_step = counter_of(optimizer)
         self.batches = batches
@@ -45,8 +47,7 @@ class Clock:
         self._variables = variables
         self._read_at = 0
         self._has_moved = False
-        self.predictable = has_keras_train_step(model) and not is_loss_scaled(optimizer)
-        """Whether each batch counts once, so that the count is known without a read."""
+        self.predictable = predictable
 
     def start(self) -> None:
         """Read the count from which a run goes on."""

@@ -23,12 +23,11 @@ from keras_steps.keras_internals import (
     skip_all_epochs,
     skip_validation,
     start_at_epoch,
-    steps_per_execution,
-    variables_of,
     without_results,
 )
 from keras_steps.reports import scalars
 from keras_steps.run import Run
+from keras_steps.training import FitTraining
 
 if TYPE_CHECKING:
     from keras_steps.callbacks.step_backup_and_restore import StepBackupAndRestore
@@ -80,8 +79,8 @@ class FitAdapter:
         for callback in self.callbacks:
             callback._fit = self
         self._replace_a_broken_off_one()
-        batches = steps_per_execution(self.model)
-        self.run = Run(self.model, self.callbacks, variables_of(self.model), batches)
+        self.run = Run(FitTraining(self.model), self.callbacks)
+        self.run.owner = self.call.callbacks
         self._console = Console(self.model)
         self._console.callbacks = self.call.callbacks
         self.run.print_line = self.print_line

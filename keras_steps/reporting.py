@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from keras_steps import preflight
 from keras_steps.reports import with_extra
@@ -16,6 +16,9 @@ from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
 from keras_steps.timelines import place_for, share_a_timeline
 from keras_steps.triggers import Trigger
+
+if TYPE_CHECKING:
+    from keras_steps.loop_training import LoopTraining
 
 _FLUSH_SECS = 10.0
 
@@ -44,6 +47,15 @@ def checked_extra(extra: Any, callback: str) -> Any:
     raise TypeError(
         f"{callback}(extra) must be a function from the model to a dict; received {extra!r}."
     )
+
+
+def refuse_extra(extra: Any, training: LoopTraining, callback: str) -> None:
+    """Raise if there is no model that `extra` could be a function of."""
+    if extra is not None and training.model is None:
+        raise ValueError(
+            f"{callback}(extra) is a function of the model, and the loop has none. Log the value "
+            "in the loop, or pass StepLoop(callbacks, model=model)."
+        )
 
 
 def takes(function: Any, *arguments: str) -> bool:
@@ -198,6 +210,12 @@ class Reporting(StepCallback, ABC):
     def end(self, run: Run) -> None:
         self.close_writer()
         self._run = None
+
+    def break_off(self, run: Run) -> None:
+        self.end(run)
+
+    def refuse_loop(self, training: LoopTraining) -> None:
+        refuse_extra(self.extra, training, type(self).__name__)
 
     def writer(self) -> Writer:
         """The writer of this run."""

@@ -15,33 +15,51 @@ from keras_steps.keras_internals import (
     Variables,
     counter_of,
     learning_rate_source,
-    mean_metrics,
     read_number,
 )
 
 
-class _Sum(NamedTuple):
-    """A running mean's two parts."""
+class Sum(NamedTuple):
+    """A running mean's two parts.
+
+    Attributes:
+        total: The weighted sum.
+        weight: The weights' sum.
+        broken: How many parts were not finite and are left out of the total, where such are.
+    """
 
     total: float = 0.0
     weight: float = 0.0
+    broken: float = 0
 
-    def __sub__(self, other: _Sum) -> _Sum:
-        return _Sum(self.total - other.total, self.weight - other.weight)
+    def __sub__(self, other: Sum) -> Sum:
+        return Sum(*(here - there for here, there in zip(self, other, strict=True)))
 
-    def plus(self, other: _Sum) -> _Sum:
-        return _Sum(self.total + other.total, self.weight + other.weight)
+    def plus(self, other: Sum) -> Sum:
+        return Sum(*(here + there for here, there in zip(self, other, strict=True)))
+
+    @property
+    def mean(self) -> float:
+        return math.nan if self.broken else self.total / self.weight
 
 
-_NOTHING = _Sum()
+NOTHING = Sum()
 
 
 class Snapshot(NamedTuple):
-    """What a look at the model has read, once for all that are due."""
+    """What a look has read, once for all that are due.
 
-    totals: Mapping[str, _Sum]
+    Attributes:
+        totals: The running sums.
+        seconds: What the stopwatch shows.
+        learning_rates: The rate of each clock's optimizer, as its last update used it.
+        are_of_keras: Whether the sums are Keras's: in float32, and weighed by examples.
+    """
+
+    totals: Mapping[str, Sum]
     seconds: float
     learning_rates: Mapping[Any, float | None]
+    are_of_keras: bool = True
 
     def without_totals(self) -> Snapshot:
         """The same after the windows have taken the totals over."""
@@ -80,25 +98,26 @@ class Stopwatch:
 
 
 class Readings:
-    """Reads what reports are made of from the model, at most once a look."""
+    """Reads what reports are made of, at most once a look."""
 
-    def __init__(self, model: Any, variables: Variables, stopwatch: Stopwatch) -> None:
-        self._model = model
+    def __init__(
+        self,
+        sums: Callable[[], Mapping[str, Sum]],
+        variables: Variables,
+        stopwatch: Stopwatch,
+        *,
+        are_of_keras: bool,
+    ) -> None:
+        self._sums = sums
+        self._are_of_keras = are_of_keras
         self._variables = variables
         self._stopwatch = stopwatch
-        self._means: dict[str, Any] = {}
         self._schedules: dict[int, ScheduleValues] = {}
 
     def snapshot(self, optimizers: Mapping[Any, Any]) -> Snapshot:
         """The model's sums, the time, and each optimizer's learning rate, as of now."""
         rates = {key: self._rate_of(optimizer) for key, optimizer in optimizers.items()}
-        return Snapshot(self._totals(), self._stopwatch.seconds(), rates)
-
-    def _totals(self) -> Mapping[str, _Sum]:
-        if not self._means:  # some are not there before the first batch
-            self._means = mean_metrics(self._model)
-        read = self._variables.read
-        return {n: _Sum(read(m.total), read(m.count)) for n, m in self._means.items()}
+        return Snapshot(self._sums(), self._stopwatch.seconds(), rates, self._are_of_keras)
 
     def _rate_of(self, optimizer: Any) -> float | None:
         """The rate that the last update used; None if the optimizer has none."""
@@ -129,7 +148,7 @@ class Window:
         self._step = step
         self._seconds = now.seconds
         self._start = now.totals
-        self._kept: Mapping[str, _Sum] = {}
+        self._kept: Mapping[str, Sum] = {}
         self._lost = {name for name, sum_ in now.totals.items() if not math.isfinite(sum_.total)}
 
     def close_epoch(self, now: Snapshot) -> None:
@@ -151,9 +170,13 @@ class Window:
         gained = self._gained(now)
         updates = max(1, step - self._step)
         means = {
-            name: gain.total / gain.weight
+            name: gain.mean
             for name, gain in gained.items()
-            if gain.weight and self._can_tell(name, gain, now.totals.get(name, gain), updates)
+            if gain.weight
+            and (
+                not now.are_of_keras
+                or self._can_tell(name, gain, now.totals.get(name, gain), updates)
+            )
         }
         others = scalars({name: value for name, value in logs.items() if name not in means})
         report = {n: mean for n, mean in means.items() if n in logs or not logs} | others
@@ -163,8 +186,8 @@ class Window:
         passed = now.seconds - self._seconds
         if passed > 0:
             report["steps_per_second"] = (step - self._step) / passed
-            examples = gained.get("loss", _NOTHING).weight
-            if examples:
+            examples = gained.get("loss", NOTHING).weight
+            if examples and now.are_of_keras:
                 report["examples_per_second"] = examples / passed
         return report
 
@@ -182,20 +205,20 @@ class Window:
         """Take up what `get_state` gave."""
         self._step = state["step"]
         self._seconds = seconds - state["seconds"]
-        self._start = {name: _Sum(*sum_) for name, sum_ in state["start"].items()}
-        self._kept = {name: _Sum(*sum_) for name, sum_ in state["kept"].items()}
+        self._start = {name: Sum(*sum_) for name, sum_ in state["start"].items()}
+        self._kept = {name: Sum(*sum_) for name, sum_ in state["kept"].items()}
         self._lost = set(state["lost"])
 
-    def _gained(self, now: Snapshot) -> dict[str, _Sum]:
+    def _gained(self, now: Snapshot) -> dict[str, Sum]:
         gained = dict(self._kept)
         for name, total in now.totals.items():
-            since = self._start.get(name, _NOTHING)
+            since = self._start.get(name, NOTHING)
             if total.weight < since.weight:  # someone has reset the metric within the epoch
-                since = _NOTHING
-            gained[name] = gained.get(name, _NOTHING).plus(total - since)
+                since = NOTHING
+            gained[name] = gained.get(name, NOTHING).plus(total - since)
         return gained
 
-    def _can_tell(self, name: str, gain: _Sum, total: _Sum, updates: int) -> bool:
+    def _can_tell(self, name: str, gain: Sum, total: Sum, updates: int) -> bool:
         """Whether a gain stands out from the rounding of the running sum it is part of.
 
         Keras sums up in float32, from an epoch's begin: after one loss of 10⁸ the next ones

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from keras_steps.keras_internals import (
 from keras_steps.run import Run
 from keras_steps.run_state import State
 from keras_steps.step_callback import Order, StepCallback
+
+if TYPE_CHECKING:
+    from keras_steps.loop_training import LoopTraining
 
 
 class GoodState(NamedTuple):
@@ -57,7 +60,7 @@ class GoodStates(StepCallback):
         self._run, self._good = run, None
 
     def before_first_update(self, run: Run) -> None:
-        if has_keras_train_step(run.model):
+        if has_keras_train_step(run.model) and run.model.optimizer is not None:
             build_optimizer(run.model)
         if run.clock_of(self).step:  # else it fires, after other actions at step 0
             self._keep(run)
@@ -69,6 +72,16 @@ class GoodStates(StepCallback):
 
     def end(self, run: Run) -> None:
         self._run = self._good = None
+
+    def break_off(self, run: Run) -> None:
+        self.end(run)
+
+    def refuse_loop(self, training: LoopTraining) -> None:
+        if not training.holds_its_state:
+            raise ValueError(
+                'StopOnNaN(action="rollback") puts back the model and its optimizers, and '
+                f"{training.without_its_state}"
+            )
 
     def go_back(self) -> int | None:
         """Take the run back to the last good state.

@@ -13,7 +13,7 @@ from keras_steps.agreement import Meetings, Workers
 from keras_steps.clock import NEVER, Clock
 from keras_steps.distribution import is_chief
 from keras_steps.evaluations import Evaluations
-from keras_steps.keras_internals import Variables, counter_of, fetched
+from keras_steps.keras_internals import counter_of, fetched
 from keras_steps.reports import Readings, Snapshot, Stopwatch
 from keras_steps.stop_reason import note_stop_reason
 from keras_steps.watch import Watch
@@ -21,6 +21,7 @@ from keras_steps.watch import Watch
 if TYPE_CHECKING:
     from keras_steps.scheduled import Scheduled
     from keras_steps.step_callback import StepCallback
+    from keras_steps.training import Training
 
 
 class Run:
@@ -31,21 +32,18 @@ class Run:
     `deadline`; around the others it does nothing.
 
     Args:
-        model: The model that is trained.
+        training: What is trained.
         callbacks: In the order in which they were given. One with an action that is due at
             other steps has `companions`, of which Keras knows nothing.
-        variables: The way to the model's variables.
-        batches: Batches an execution.
     """
 
-    def __init__(
-        self, model: Any, callbacks: Iterable[StepCallback], variables: Variables, batches: int
-    ) -> None:
-        self.model = model
+    def __init__(self, training: Training, callbacks: Iterable[StepCallback]) -> None:
+        self.training = training
+        self.model = model = training.model
         given = [each for c in callbacks for each in (c, *getattr(c, "companions", ()))]
         self.callbacks = sorted(given, key=lambda callback: callback.order)
-        self.variables = variables
-        self.batches = batches
+        self.variables = training.variables
+        self.batches = training.batches
         self.executions = 0
         self.attention_at = 1
         self.deadline: float | None = None
@@ -61,12 +59,15 @@ class Run:
         self.workers = Workers(model, is_chief=self.is_chief)
         self.meetings: Meetings | None = None
         self.signal: str | None = None
+        self.owner: Any = None
         self.print_line: Callable[[str], None] = print
         self.stopwatch = Stopwatch()
         self._clocks: dict[int, Clock] = {}
         self._clock_of: dict[int, Clock] = {}
         self._watches: list[Watch] = []
-        self._readings = Readings(model, variables, self.stopwatch)
+        self._readings = Readings(
+            training.sums, self.variables, self.stopwatch, are_of_keras=training.by_epochs
+        )
         self._closed: Snapshot | None = None
         self._epoch_ends = False
         self._agenda = Agenda(self.callbacks)
@@ -78,14 +79,10 @@ class Run:
 
     def begin(self) -> None:
         """Find each callback's clock, and let each refuse what it can't do."""
-        note_stop_reason(self.model, None)
+        self._note_stop_reason()
         for callback in self.callbacks:
-            optimizer = callback.optimizer_of(self.model)
-            key = id(counter_of(optimizer)[0])
-            if key not in self._clocks:
-                preflight.refuse(self.model, optimizer)
-                self._clocks[key] = Clock(optimizer, self.model, self.batches, self.variables)
-            clock = self._clock_of[id(callback)] = self._clocks[key]
+            callback.prepare(self)
+            clock = self._clock_of[id(callback)] = self._clock_for(callback)
             if callback.trigger is not None:
                 self._watches.append(Watch(callback, callback.trigger, clock))
         self._setters: list[Scheduled] = [c for c in self.callbacks if hasattr(c, "apply")]
@@ -100,6 +97,14 @@ class Run:
         """Whether a clock on the wall, or a signal, may end the run or be a reason to fire."""
         waits_for_time = any(watch.due_time is not None for watch in self._watches)
         return waits_for_time or any(callback.signals for callback in self.callbacks)
+
+    def _clock_for(self, callback: StepCallback) -> Clock:
+        optimizer = self.training.optimizer_of(callback)
+        key = id(counter_of(optimizer)[0])
+        if key not in self._clocks:
+            is_predictable = self.training.counts_each_batch(optimizer)
+            self._clocks[key] = Clock(optimizer, self.variables, self.batches, is_predictable)
+        return self._clocks[key]
 
     def start(self) -> None:
         """Read the counters, and wait for what comes after them."""
@@ -125,18 +130,27 @@ class Run:
     def get_state(self) -> dict[str, run_state.State]:
         """What the callbacks must know to go on from this step."""
         seconds = self.stopwatch.seconds()
-        return run_state.state_of(self.callbacks, self._watches, seconds)
+        states = run_state.state_of(self.callbacks, self._watches, seconds)
+        sums = self.training.get_state()
+        return states | {"sums": sums} if sums else states
 
     def set_state(self, states: Mapping[str, run_state.State]) -> None:
         """Take up what `get_state` gave, at the same step."""
         seconds = self.stopwatch.seconds()
         run_state.give_back(states, self.callbacks, self._watches, seconds)
+        if "sums" in states:
+            self.training.set_state(states["sums"])
         self._find_limits()
         self._wait()
 
     @property
     def summed_epoch(self) -> int | None:
-        """The epoch whose sums the metrics hold; None if what they hold doesn't count."""
+        """The epoch whose sums the metrics hold; None if what they hold doesn't count.
+
+        A loop's sums do not end with its epochs: they are of one that lasts.
+        """
+        if not self.training.by_epochs:
+            return 0
         return None if self._closed is not None else self.epoch
 
     def rewind(self, states: Mapping[str, run_state.State], epoch: int | None) -> None:
@@ -171,7 +185,7 @@ class Run:
         if holds_some:
             self._close_windows(now)
         if self._closed is None and not self._epoch_ends and self.stop_reason is None:
-            self.model.reset_metrics()
+            self.training.reset_sums()
         else:
             self._closed = now.without_totals()
 
@@ -280,10 +294,14 @@ class Run:
         """End the run after this execution; after a NaN, nothing else fires."""
         if self.stop_reason is None or reason == "nan":
             self.stop_reason = reason
-            note_stop_reason(self.model, reason)
+            self._note_stop_reason()
         if reason == "nan":
             self._agenda.clear()
-        self.model.stop_training = True
+        self.training.stop()
+
+    def _note_stop_reason(self) -> None:
+        if self.model is not None:
+            note_stop_reason(self.model, self.stop_reason)
 
     @property
     def is_done(self) -> bool:
@@ -365,7 +383,7 @@ class Run:
         checks = [clock.check_at for clock in self.clocks if clock.check_at > self.executions]
         first = [1] if self.executions == 0 else []
         meetings = [] if self.meetings is None else [self.meetings.next_at]
-        self._look_at = min([*looks, *checks, *first, *meetings])
+        self._look_at = min([*looks, *checks, *first, *meetings], default=NEVER)
         changes = [self.clock_of(s).begun_from(s.due_step) for s in self._setters]
         self._set_at = max(self.executions + 1, min(changes, default=NEVER))
         self.attention_at = min(self._look_at, self._set_at)
@@ -457,13 +475,18 @@ class Run:
         for callback in self.callbacks:
             callback.end(self)
 
+    def break_off(self) -> None:
+        """An error has ended the run: nothing fires, the callbacks close what they have open."""
+        for callback in self.callbacks:
+            callback.break_off(self)
+
     def _is_at_the_end(self) -> bool:
         """Whether this is known to be the last step, and that no clock says otherwise by now."""
         if self.stop_reason is not None:
             return True
         ends = ((clock, self.last_step(clock)) for clock in self.clocks)
         reached = any(end is not None and clock.step >= end for clock, end in ends)
-        return (reached or self.model.stop_training) and not self._is_late()
+        return (reached or self.training.is_stopping) and not self._is_late()
 
     def _add_what_fires_last(self, logs: Mapping[str, float]) -> None:
         if self.is_done:

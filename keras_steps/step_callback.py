@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
 
@@ -15,6 +15,9 @@ from keras_steps.global_step import find_optimizer
 from keras_steps.keras_internals import is_within
 from keras_steps.run import Run
 from keras_steps.triggers import Trigger, as_trigger
+
+if TYPE_CHECKING:
+    from keras_steps.loop_training import LoopTraining
 
 
 class Order(IntEnum):
@@ -108,6 +111,9 @@ class StepCallback(keras.callbacks.Callback):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take up what `get_state` gave."""
 
+    def prepare(self, run: Run) -> None:
+        """Called before the run's clocks are there; what another run has left is not its own."""
+
     def begin(self, run: Run) -> None:
         """Called once all callbacks of a run are there, before its first step."""
 
@@ -119,6 +125,12 @@ class StepCallback(keras.callbacks.Callback):
 
     def end(self, run: Run) -> None:
         """Called after the last firing of a run that ended without an error."""
+
+    def break_off(self, run: Run) -> None:
+        """Called instead where an error has ended a loop: close what is open, fire nothing."""
+
+    def refuse_loop(self, training: LoopTraining) -> None:
+        """Raise ValueError if this callback can do nothing in such a loop of one's own."""
 
     def last_step_from(self, step: int) -> int | None:
         """The step at which this callback ends a run that begins at `step`, if it does."""

@@ -151,10 +151,10 @@ def test_a_nan_of_the_epoch_before_is_in_the_mean_of_the_window_that_had_it():
 def test_a_window_given_back_knows_what_it_can_tell():
     nan = float("nan")
     window = reports.Window(0, 0.0)
-    window.restart(3, reports.Snapshot({"loss": reports._Sum(nan, 24.0)}, 0.0, {}))
-    window.close_epoch(reports.Snapshot({"loss": reports._Sum(nan, 32.0)}, 0.0, {}))
+    window.restart(3, reports.Snapshot({"loss": reports.Sum(nan, 24.0)}, 0.0, {}))
+    window.close_epoch(reports.Snapshot({"loss": reports.Sum(nan, 32.0)}, 0.0, {}))
     other = reports.Window(0, 0.0)
     other.set_state(window.get_state(1.0), 1.0)
-    now = reports.Snapshot({"loss": reports._Sum(24.0, 16.0)}, 2.0, {None: None})
+    now = reports.Snapshot({"loss": reports.Sum(24.0, 16.0)}, 2.0, {None: None})
     for each in (window, other):
         assert each.report(6, {"loss": 1.5}, now, None)["loss"] == 1.5

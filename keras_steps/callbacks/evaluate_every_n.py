@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from keras_steps.evaluation_data import EvaluationData, PreparedData
-from keras_steps.keras_internals import random_states_kept, training_kept
+from keras_steps.evaluation_data import EvaluationData, EvaluationFunction, PreparedData
+from keras_steps.keras_internals import is_compiled, random_states_kept, training_kept
+from keras_steps.reporting import takes
 from keras_steps.reports import scalars
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
 from keras_steps.triggers import Trigger, integral
+
+if TYPE_CHECKING:
+    from keras_steps.loop_training import LoopTraining
 
 _ENDINGS = ("_", "-", "/", ".")
 
@@ -29,7 +33,9 @@ class EvaluateEveryN(StepCallback):
         data: What `model.evaluate` takes: a tuple of arrays (x, y) or (x, y, sample_weight),
             cut into batches of 32 as evaluate cuts them; or, for batches of another size, a
             tf.data.Dataset, PyDataset, torch DataLoader or generator. A dict from prefixes to
-            such data evaluates on each of them: `{"val_": …, "test_": …}`.
+            such data evaluates on each of them: `{"val_": …, "test_": …}`. Or a function
+            without arguments that makes an evaluation of its own and returns its results, a dict
+            of scalars: for a loop whose model was not compiled, or without a model.
         every: Steps between two evaluations, or a trigger.
         steps: Batches to evaluate on each time. Default: all.
         prefix: Stands before the names of the results. Not used if `data` is a dict. Fit's own
@@ -70,7 +76,7 @@ class EvaluateEveryN(StepCallback):
         self.at_start = _flag(at_start, "at_start")
         self.at_end = _flag(at_end, "at_end")
         self.data = _by_prefix(data, prefix, steps)
-        self._prepared: dict[str, PreparedData] = {}
+        self._prepared: dict[str, PreparedData | EvaluationFunction] = {}
 
     def begin(self, run: Run) -> None:
         self._run = run
@@ -82,7 +88,7 @@ class EvaluateEveryN(StepCallback):
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         if not self._prepared:  # another callback has restored the model after train begin
             self._prepare(self.model)
-        with training_kept(self.model):
+        with random_states_kept() if self.model is None else training_kept(self.model):
             found = {p: scalars(data.evaluate()) for p, data in self._prepared.items()}
         named = [{p + name: value for name, value in found[p].items()} for p in found]
         self._run.evaluated(*named)  # apart, as an output's name may look like a prefix
@@ -90,15 +96,40 @@ class EvaluateEveryN(StepCallback):
     def end(self, run: Run) -> None:
         self._prepared = {}
 
+    def break_off(self, run: Run) -> None:
+        self._prepared = {}
+
+    def refuse_loop(self, training: LoopTraining) -> None:
+        for data in self.data.values():
+            if isinstance(data, EvaluationData) and not is_compiled(training.model):
+                whose = "the loop has no model" if training.model is None else "it is not compiled"
+                raise ValueError(
+                    f"{data.name} is what model.evaluate takes, and {whose}. Pass a function that "
+                    "makes the evaluation and returns its results, a dict; or compile the model."
+                )
+
     def _prepare(self, model: Any) -> None:
         with random_states_kept():
             self._prepared = {p: data.prepare(model) for p, data in self.data.items()}
 
 
-def _by_prefix(data: Any, prefix: str, steps: int | None) -> dict[str, EvaluationData]:
+Source = EvaluationData | EvaluationFunction
+
+
+def _source(data: Any, steps: int | None, name: str) -> Source:
+    if not callable(data) or hasattr(data, "__iter__") or hasattr(data, "__getitem__"):
+        return EvaluationData(data, steps, name)
+    if isinstance(data, type) or not takes(data):
+        raise TypeError(f"{name} must be a function without arguments; received {data!r}.")
+    if steps is not None:
+        raise ValueError(f"{name} is a function, which has batches of its own: leave out steps.")
+    return EvaluationFunction(data, name)
+
+
+def _by_prefix(data: Any, prefix: str, steps: int | None) -> dict[str, Source]:
     if not isinstance(data, Mapping):
         _check_prefix(prefix, "EvaluateEveryN(prefix)")
-        return {prefix: EvaluationData(data, steps, "EvaluateEveryN(data)")}
+        return {prefix: _source(data, steps, "EvaluateEveryN(data)")}
     if not data:
         raise ValueError(
             "EvaluateEveryN(data) received an empty dict. It maps prefixes to data, as in "
@@ -107,8 +138,7 @@ def _by_prefix(data: Any, prefix: str, steps: int | None) -> dict[str, Evaluatio
     for key in data:
         _check_prefix(key, "EvaluateEveryN(data): a key")
     return {
-        key: EvaluationData(each, steps, f"EvaluateEveryN(data[{key!r}])")
-        for key, each in data.items()
+        key: _source(each, steps, f"EvaluateEveryN(data[{key!r}])") for key, each in data.items()
     }
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from keras_steps.reporting import checked_extra
+from keras_steps.reporting import checked_extra, refuse_extra
 from keras_steps.reports import with_extra
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
 from keras_steps.triggers import Trigger, as_trigger, integral
 from keras_steps.writers import format_line
+
+if TYPE_CHECKING:
+    from keras_steps.loop_training import LoopTraining
 
 _NOT_SHOWN = ("steps_per_second", "examples_per_second", "epoch")
 
@@ -81,6 +84,9 @@ class LogEveryN(StepCallback):
 
     def end(self, run: Run) -> None:
         self._run = None
+
+    def refuse_loop(self, training: LoopTraining) -> None:
+        refuse_extra(self.extra, training, "LogEveryN")
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         if self.extra is not None:

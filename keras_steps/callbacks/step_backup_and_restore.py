@@ -18,6 +18,7 @@ from keras_steps.triggers import Trigger, integral
 if TYPE_CHECKING:
     from keras_steps.fit_adapter import FitAdapter
     from keras_steps.keras_internals import TrainingData
+    from keras_steps.loop_training import LoopTraining
     from keras_steps.resumption import Progress, Resumption
 
 
@@ -174,6 +175,9 @@ class StepBackupAndRestore(StepCallback):
         self._run = self._session = self._signals = None
         if run.stop_reason == "signal" and self.exit_code is not None:
             raise SystemExit(self.exit_code)
+
+    def refuse_loop(self, training: LoopTraining) -> None:
+        raise ValueError("StepBackupAndRestore follows Keras's fit, not yet a loop of one's own.")
 
     @property
     def _step(self) -> int:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_steps.checkpoint_directory import CheckpointDirectory
 from keras_steps.checkpoint_session import CheckpointListener, CheckpointSession, checked_listeners
@@ -16,6 +16,9 @@ from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
 from keras_steps.timelines import local_path, require_writable
 from keras_steps.triggers import Trigger, as_trigger, integral
+
+if TYPE_CHECKING:
+    from keras_steps.loop_training import LoopTraining
 
 
 class StepCheckpoint(StepCallback):
@@ -182,6 +185,19 @@ class StepCheckpoint(StepCallback):
         session, self._session, self._run = self._session, None, None
         if session is not None:
             session.end((run.stop_reason or "epochs") if run.is_done else None)
+
+    def break_off(self, run: Run) -> None:
+        session, self._session, self._run = self._session, None, None
+        if session is not None:
+            session.end(None)
+
+    def refuse_loop(self, training: LoopTraining) -> None:
+        if training.model is None:
+            raise ValueError(
+                "StepCheckpoint saves a Keras model, and the loop has none. Pass "
+                "StepLoop(callbacks, model=model), or save what the loop has in a callback of "
+                "your own: OnStep(1000, lambda step, logs: ...)."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy has nothing under way."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from keras_steps.monitor import Monitor
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
 from keras_steps.triggers import integral
+
+if TYPE_CHECKING:
+    from keras_steps.loop_training import LoopTraining
 
 
 class StepEarlyStopping(StepCallback):
@@ -105,6 +108,13 @@ class StepEarlyStopping(StepCallback):
         if self._best_weights is not None and run.stop_reason != "nan":
             self.model.set_weights(self._best_weights)
         self._run = None
+
+    def refuse_loop(self, training: LoopTraining) -> None:
+        if self.restore_best_weights and not training.holds_its_state:
+            raise ValueError(
+                "StepEarlyStopping(restore_best_weights=True) puts weights back into the loop's "
+                f"model, and {training.without_its_state}"
+            )
 
     def get_state(self) -> dict[str, Any]:
         return {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from keras_steps import preflight
-from keras_steps.keras_internals import backend_of, calls_around, is_within, steps_per_execution
+from keras_steps.keras_internals import backend_of, calls_around, is_within
 from keras_steps.profiling import (
     BACKENDS,
     ProfilerIsBusyError,
@@ -82,20 +82,17 @@ class StepProfiler(StepCallback):
                 f"{every!r}. Pass an integer, EverySteps, AtSteps or GeometricSteps."
             )
 
-    @property
-    def companions(self) -> list[StepCallback]:
-        """What ends the traces of a run."""
-        return [_TraceEnd(self, self._steps_to_end(steps_per_execution(self.model)))]
+        self.companions: list[StepCallback] = [_TraceEnd(self)]
 
     def begin(self, run: Run) -> None:
         left = Trace.under_way
-        if left is not None and all(call.callbacks is not left.owner for call in calls_around()):
+        if left is not None and not _is_under_way(left.owner):
             left.discard()
         self._run = run
         self._place: Path | None = None
         self._trace: Trace | None = None
         self._begun_at = self._ends_at = 0
-        self._shift = self._steps_to_end(run.batches)
+        self._shift = self.steps_to_end(run.batches)
         self._has_warned = False
         self._refuse(run)
         if not run.is_over:
@@ -103,7 +100,7 @@ class StepProfiler(StepCallback):
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         run, trigger = self._run, self.trigger
-        assert run is not None and trigger is not None and self._fit is not None
+        assert run is not None and trigger is not None
         due = trigger.latest_step(step)
         assert due is not None
         if not run.is_chief or self._trace is not None or self._is_at_the_end(run):
@@ -115,7 +112,7 @@ class StepProfiler(StepCallback):
             )
             return
         # `self.model` would take the state out of an execution's hands on JAX.
-        trace = Trace(backend_of(run.model), self.log_dir, self._fit.call.callbacks)
+        trace = Trace(backend_of(run.model), self.log_dir, run.owner)
         try:
             trace.start()
         except ProfilerIsBusyError as error:
@@ -146,6 +143,11 @@ class StepProfiler(StepCallback):
             self._trace.discard()
         self._trace = self._run = None
 
+    def break_off(self, run: Run) -> None:
+        if self._trace is not None:
+            self._trace.discard()
+        self._trace = self._run = None
+
     def _stop(self, trace: Trace, run: Run) -> None:
         self._trace = None
         if self._place is None:
@@ -160,7 +162,7 @@ class StepProfiler(StepCallback):
         last_step = run.last_step(clock)
         return last_step is not None and clock.step >= last_step
 
-    def _steps_to_end(self, batches: int) -> int:
+    def steps_to_end(self, batches: int) -> int:
         """Steps from a due step to the end of its trace, which holds at least an execution."""
         return max(self.duration, batches)
 
@@ -192,16 +194,27 @@ class StepProfiler(StepCallback):
             preflight.warn(f"StepProfiler: {message}")
 
 
+def _is_under_way(owner: Any) -> bool:
+    """Whether the fit, known by its CallbackList, or the loop has not ended."""
+    is_fit = any(call.callbacks is owner for call in calls_around())
+    return is_fit or bool(getattr(owner, "is_under_way", False))
+
+
 class _TraceEnd(StepCallback):
     """Due where traces end, before anything else at that step, so that nothing else is in them."""
 
     order: ClassVar[Order] = Order.NAN
     uses_model = False
 
-    def __init__(self, owner: StepProfiler, shift: int) -> None:
-        assert owner.trigger is not None
-        super().__init__(_Shifted(owner.trigger, shift), optimizer=owner.optimizer)
+    def __init__(self, owner: StepProfiler) -> None:
+        super().__init__(optimizer=owner.optimizer)
         self.owner = owner
+
+    def prepare(self, run: Run) -> None:
+        owner = self.owner
+        assert owner.trigger is not None
+        self.optimizer = owner.optimizer
+        self.trigger = _Shifted(owner.trigger, owner.steps_to_end(run.batches))
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         self.owner.end_trace(step)

@@ -83,6 +83,10 @@ class StepProgressBar(StepCallback):
         self._close()
         self._run = None
 
+    def break_off(self, run: Run) -> None:
+        self._close()
+        self._run = None
+
     def __getstate__(self) -> dict[str, Any]:
         """A copy draws a bar of its own."""
         return {**super().__getstate__(), "_bar": None}

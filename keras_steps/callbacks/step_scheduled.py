@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_steps.foreign_schedules import Schedule
 from keras_steps.keras_internals import core_optimizer, reads_attributes_each_step
 from keras_steps.run import Run
 from keras_steps.scheduled import Scheduled, Setter
 from keras_steps.triggers import Trigger
+
+if TYPE_CHECKING:
+    from keras_steps.loop_training import LoopTraining
 
 
 class StepScheduled(Scheduled):
@@ -62,6 +65,18 @@ class StepScheduled(Scheduled):
         if isinstance(self.target, str):
             return self.target
         return getattr(self.target, "name", None) or getattr(self.target, "__name__", "scheduled")
+
+    def refuse_loop(self, training: LoopTraining) -> None:
+        optimizer = core_optimizer(training.optimizer_of(self))
+        if isinstance(self.target, str) and not hasattr(
+            getattr(optimizer, self.target, None), "assign"
+        ):
+            raise ValueError(
+                f"StepScheduled({self.target!r}): {type(optimizer).__name__}, which counts the "
+                "steps of this loop, has no variable of this name, and what is a Python value may "
+                "be a constant for the step. Pass a variable that the step reads, or a function "
+                "that hands it the value."
+            )
 
     def setter(self, run: Run) -> Setter:
         if not isinstance(self.target, str):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_steps.foreign_schedules import Schedule
 from keras_steps.keras_internals import core_optimizer, learning_rate_source
 from keras_steps.run import Run
 from keras_steps.scheduled import Scheduled, Setter
 from keras_steps.triggers import Trigger
+
+if TYPE_CHECKING:
+    from keras_steps.loop_training import LoopTraining
 
 
 class StepScheduledLR(Scheduled):
@@ -50,6 +53,15 @@ class StepScheduledLR(Scheduled):
     def label(self) -> None:
         """None: reports show the rate as they read it from the optimizer."""
         return None
+
+    def refuse_loop(self, training: LoopTraining) -> None:
+        optimizer = training.optimizer_of(self)
+        if learning_rate_source(optimizer) is None:
+            raise ValueError(
+                "StepScheduledLR sets the learning rate of a Keras optimizer, and what counts the "
+                f"steps of this loop is {optimizer.name}. Use StepScheduled with a function that "
+                "hands the value to your step: StepScheduled(set_rate, schedule)."
+            )
 
     def setter(self, run: Run) -> Setter:
         optimizer = self.optimizer_of(run.model)

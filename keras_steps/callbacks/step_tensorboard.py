@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_steps.reporting import Reporting, Timeline
 from keras_steps.run import Run
@@ -13,6 +13,9 @@ from keras_steps.step_callback import StepCallback
 from keras_steps.tensorboard_writer import TensorBoardWriter, is_taken, take
 from keras_steps.timelines import local_path, require_writable
 from keras_steps.triggers import Trigger, as_trigger
+
+if TYPE_CHECKING:
+    from keras_steps.loop_training import LoopTraining
 
 
 class StepTensorBoard(Reporting):
@@ -100,6 +103,13 @@ class _Histograms(StepCallback):
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         self.owner.write_histograms(step)
+
+    def refuse_loop(self, training: LoopTraining) -> None:
+        if training.model is None:
+            raise ValueError(
+                "StepTensorBoard(histograms_every) writes the weights of the model, and the loop "
+                "has none: StepLoop(callbacks, model=model)."
+            )
 
 
 def _weights_by_name(model: Any) -> dict[str, Any]:

@@ -62,9 +62,8 @@ class StopAfter(StepCallback):
         self._time_is_up = _TimeIsUp(self.seconds)
         super().__init__(self._time_is_up, optimizer=optimizer)
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def prepare(self, run: Run) -> None:
         self._time_is_up.at = None  # a fit that was broken off may have left it
-        super().on_train_begin(logs)
 
     def begin(self, run: Run) -> None:
         self._run = run
@@ -75,6 +74,9 @@ class StopAfter(StepCallback):
 
     def end(self, run: Run) -> None:
         self._run = self._time_is_up.at = None
+
+    def break_off(self, run: Run) -> None:
+        self.end(run)
 
 
 class _TimeIsUp(Trigger):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
 from keras_steps.triggers import integral
 
@@ -60,9 +61,8 @@ class StopAtStep(StepCallback):
         if num_steps is not None:
             self.num_steps = integral(num_steps, "StopAtStep(num_steps)", least=1)
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def prepare(self, run: Run) -> None:
         self._restored = None
-        super().on_train_begin(logs)
 
     def last_step_from(self, step: int) -> int | None:
         if self.num_steps is None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from keras_steps import preflight
 from keras_steps.global_step import global_step
-from keras_steps.keras_internals import has_keras_train_step, mean_metrics
 from keras_steps.rollback import GoodStates
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
@@ -88,12 +87,11 @@ class StopOnNaN(StepCallback):
         self._every = self.trigger
         self._start_afresh()
 
-    def on_train_begin(self, logs: Any = None) -> None:
-        """A train_step of one's own may return no loss: the first step tells."""
+    def prepare(self, run: Run) -> None:
+        """A step of one's own may bring no loss: the first one tells."""
         self.trigger = self._every
-        if not has_keras_train_step(self.model):
-            self.trigger |= AtSteps(global_step(self.optimizer_of(self.model)) + 1)
-        super().on_train_begin(logs)
+        if not run.training.names_a_loss and not run.is_resumed:
+            self.trigger |= AtSteps(global_step(run.training.optimizer_of(self)) + 1)
 
     def begin(self, run: Run) -> None:
         self._run = run
@@ -125,6 +123,9 @@ class StopOnNaN(StepCallback):
             self._roll_back(step, seen)
 
     def end(self, run: Run) -> None:
+        self._run = None
+
+    def break_off(self, run: Run) -> None:
         self._run = None
 
     def get_state(self) -> dict[str, Any]:
@@ -178,24 +179,18 @@ class StopOnNaN(StepCallback):
 
     def _loss_in(self, logs: Mapping[str, float]) -> float:
         assert self._run is not None
-        model = self._run.model  # self.model would have JAX hand over a state that is used up
         if "loss" not in logs:
-            known = ", ".join(sorted(mean_metrics(model))) or "none"
-            raise ValueError(
-                f"StopOnNaN looks at 'loss', and the train_step of {type(model).__name__} returns "
-                f"none of this name; its metrics are: {known}. Let it return the loss, or the sum "
-                "of its losses, as 'loss', from a keras.metrics.Mean."
-            )
+            raise ValueError(f"StopOnNaN looks at 'loss', and {self._run.training.without_a_loss}")
         if not self._has_looked:
             self._has_looked = True
             self._warn_of_gaps(self._run)
         return logs["loss"]
 
     def _warn_of_gaps(self, run: Run) -> None:
-        if has_keras_train_step(run.model):
+        if run.training.names_a_loss:
             return
-        mean = mean_metrics(run.model).get("loss")
-        if mean is None or not run.variables.read(mean.count):
+        loss = run.training.sums().get("loss")
+        if loss is None or not loss.weight:
             preflight.warn(
                 "StopOnNaN sees the loss of the last batch before each look only: 'loss', which "
                 f"the train_step of {type(run.model).__name__} returns, is no running mean. Let it "

@@ -24,6 +24,7 @@ from keras_steps.keras_internals.fitting import (
     batches_set_to,
     cannot_run,
     has_keras_train_step,
+    is_compiled,
     is_end_of_data,
     reads_attributes_each_step,
     results_without_logs,
@@ -71,6 +72,7 @@ from keras_steps.keras_internals.variables import (
     jax_state_in_flight,
     read_number,
     variables_of,
+    variables_of_loop,
 )
 
 __all__ = [
@@ -105,6 +107,7 @@ __all__ = [
     "first_non_finite",
     "for_replicas_of",
     "has_keras_train_step",
+    "is_compiled",
     "is_end_of_data",
     "is_loss_scaled",
     "is_multi_worker",
@@ -133,5 +136,6 @@ __all__ = [
     "training_kept",
     "unkept_generators",
     "variables_of",
+    "variables_of_loop",
     "without_results",
 ]

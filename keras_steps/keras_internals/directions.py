@@ -29,7 +29,7 @@ def direction_of(model: Any, name: str) -> str | None:
     tells instead. Metrics given to `compile` are found before they are built.
 
     Args:
-        model: A compiled model.
+        model: A compiled model, or None.
         name: As in fit's logs, without the prefix of an evaluation. Several outputs put
             theirs before it, and Keras a number behind a second one.
     """
@@ -66,6 +66,8 @@ def _metrics(model: Any) -> Iterator[Any]:
     Keras 3 keeps what was given in a CompileMetrics among `model.metrics`, tf_keras in
     `model.compiled_metrics`, both under the same names.
     """
+    if model is None:
+        return
     found = list(model.metrics)
     if backend_of(model) == "tf_keras" and model.compiled_metrics is not None:
         found.append(model.compiled_metrics)

@@ -37,6 +37,11 @@ def has_keras_train_step(model: Any) -> bool:
     return owner.__module__.partition(".")[0] in ("keras", "tf_keras")
 
 
+def is_compiled(model: Any) -> bool:
+    """Whether `compile` was called, so that the model can be evaluated (tf_keras: private)."""
+    return bool(getattr(model, "compiled", getattr(model, "_is_compiled", False)))
+
+
 def skip_all_epochs(model: Any, call: FitCall) -> None:
     """Let a fit that is at its train begin make no step, epoch or validation.
 

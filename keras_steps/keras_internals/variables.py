@@ -170,6 +170,17 @@ def variables_of(model: Any) -> Variables:
     return JaxState(model) if backend_of(model) == "jax" else Variables()
 
 
+def variables_of_loop(model: Any) -> Variables:
+    """The way to the variables of `model`, or of none, in a loop of one's own.
+
+    On parameter servers a ClusterCoordinator, of which there is one a strategy, may have steps
+    under way. Seen in TensorFlow 2.21.
+    """
+    strategy = getattr(model, "distribute_strategy", None)
+    coordinator = getattr(strategy, "_cluster_coordinator", None)
+    return Variables() if coordinator is None else CoordinatedVariables(coordinator)
+
+
 def fetched(logs: Any) -> Any:
     """The logs of an execution, brought here if they lie on a worker of a parameter server."""
     return logs.fetch() if hasattr(logs, "fetch") else logs

@@ -1,0 +1,321 @@
+"""StepLoop: the same callbacks in a training loop of one's own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from keras_steps import clock as clocks
+from keras_steps import preflight
+from keras_steps.fit_adapter import FitAdapter
+from keras_steps.keras_internals import Console
+from keras_steps.loop_training import LoopTraining
+from keras_steps.run import Run
+from keras_steps.step_callback import StepCallback
+
+_LOOPS: WeakKeyDictionary[Any, StepLoop] = WeakKeyDictionary()
+"""The loop that is under way on a model."""
+
+
+class StepLoop:
+    """A training loop of one's own, followed by the callbacks that follow `fit`.
+
+    `over(data)` yields the batches, one an iteration, and ends where a callback stops the run;
+    an update may be made in any way. What `log` is given is averaged over each callback's
+    window. Leaving the `with` fires what is due at the end and closes the writers, also after a
+    `break`; an error only closes them. Without `with` each `over` is a run of its own, and a
+    `break` is taken for an error.
+
+    Args:
+        callbacks: Callbacks of this library.
+        model: The Keras model that is trained. Default: none; what needs one says so.
+        optimizer: Whose updates are the steps: an optimizer that counts its `iterations`, a
+            torch optimizer, the name of the model's attribute, or a function that returns the
+            step, such as `lambda: int(state.step)`. It is called when something may be due,
+            never in between. Default: the model's. Without a model too, iterations count, in
+            `global_step`.
+
+    Raises:
+        ValueError: If a callback can do nothing in such a loop; the message says why.
+        TypeError: If an argument is of the wrong kind, or a callback is one of Keras's.
+
+    Example:
+
+    >>> from keras_steps import StepLoop, StopAtStep
+    >>> from keras_steps.testing import Recorder
+    >>> recorder = Recorder(every=2)
+    >>> with StepLoop([recorder, StopAtStep(4)]) as loop:
+    ...     for batch in loop.over(range(100)):
+    ...         loop.log(loss=float(batch))
+    >>> recorder.steps, [logs["loss"] for logs in recorder.logs]
+    ([2, 4], [0.5, 2.5])
+    """
+
+    def __init__(
+        self, callbacks: Iterable[StepCallback], *, model: Any = None, optimizer: Any = None
+    ) -> None:
+        self._training = LoopTraining(model, optimizer)
+        self._callbacks = _checked(callbacks)
+        for callback in self._callbacks:
+            for each in (callback, *getattr(callback, "companions", ())):
+                self._training.optimizer_of(each)
+                each.refuse_loop(self._training)
+        self._run: Run | None = None
+        self._is_within = self._is_in_iteration = False
+        self._signal: str | None = None
+        self._stop_reason: str | None = None
+
+    # ------------------------------------------------------------ what a script calls
+
+    def __enter__(self) -> StepLoop:
+        if self._run is not None:
+            raise RuntimeError("this StepLoop is under way already; use another one within it.")
+        self._begin()
+        self._is_within = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._is_within = False
+        if kind is None:
+            self._end()
+        else:
+            self._break_off()
+
+    def over(self, data: Iterable[Any]) -> Iterator[Any]:
+        """Yield the batches of one epoch, until a callback ends the run.
+
+        Args:
+            data: Anything that can be iterated over: a tf.data.Dataset, DataLoader, PyDataset,
+                list, generator, or `range(steps)`.
+
+        Raises:
+            TypeError: If it can't be iterated over.
+            RuntimeError: If another loop or fit is under way on the model.
+        """
+        if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
+            raise TypeError(
+                "StepLoop.over(data) takes something that can be iterated over, one batch after "
+                f"the other; received {data!r}."
+            )
+        return self._over(data)
+
+    def log(self, **values: Any) -> None:
+        """Take in scalars of this iteration, for reports: means over each callback's window.
+
+        They are kept as they are and read when a report is due: no iteration in between waits
+        for the device. Every iteration that logs has the same names.
+
+        Args:
+            values: Floats, or scalar tensors or arrays of any backend.
+
+        Raises:
+            ValueError: If a value is no scalar, or the names are not those of before.
+            TypeError: If a value is no number.
+            RuntimeError: Outside of an iteration.
+        """
+        if not self._is_in_iteration:
+            raise RuntimeError(
+                "StepLoop.log was called outside of an iteration. Call it in the body of "
+                "`for batch in loop.over(data):`."
+            )
+        assert self._run is not None
+        self._training.logged.add(values, self._run.executions)
+
+    @property
+    def global_step(self) -> Any:
+        """The variable that counts the steps, to be saved and restored with others.
+
+        That of the optimizer, or the loop's own; None where a function says the step.
+        """
+        counter = self._training.counter.iterations
+        return None if counter is self._training.counter else counter
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether its run has begun and not ended."""
+        return self._run is not None
+
+    @property
+    def epoch(self) -> int | None:
+        """The number of the epoch, from 0; None before the first."""
+        return None if self._run is None else self._run.epoch
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the run has been ended; see `keras_steps.stop_reason`."""
+        return self._stop_reason if self._run is None else self._run.stop_reason
+
+    # ------------------------------------------------------------ the run
+
+    def _over(self, data: Iterable[Any]) -> Iterator[Any]:
+        is_own = not self._is_within
+        if is_own:
+            self._begin()
+        run, training = self._run, self._training
+        assert run is not None
+        count = training.counter.add_one if training.counts_itself else None
+        if self._is_in_iteration:  # the one before was left by a `break`
+            self._close_iteration(run)
+        try:
+            if self._open_epoch(run):
+                iterator = _batches(data)
+                while True:
+                    run.executions += 1
+                    is_due = run.executions >= run.attention_at
+                    if is_due and not self._may_go_on(run):
+                        run.executions -= 1
+                        break
+                    try:
+                        batch = next(iterator)
+                    except StopIteration:
+                        run.executions -= 1
+                        break
+                    self._is_in_iteration = True
+                    yield batch
+                    self._is_in_iteration = False
+                    if count is not None:
+                        count()
+                    if is_due or (run.deadline is not None and clocks.now() >= run.deadline):
+                        run.after({}, epoch_ends=False)
+                        if training.is_stopping:
+                            break
+                run.stopwatch.pause()
+        except BaseException:
+            if is_own:
+                self._break_off()
+            raise
+        if is_own:
+            self._end()
+
+    def _begin(self) -> None:
+        training, model = self._training, self._training.model
+        if model is not None:
+            _refuse_second(model)
+            _LOOPS[model] = self
+        try:
+            training.begin()
+            for callback in self._callbacks:
+                callback._fit = None
+                callback.set_model(model)
+            run = self._run = Run(training, self._callbacks)
+            console = Console(model)
+            run.owner = self
+            run.print_line = lambda line: console.print_line(line) if run.is_chief else None
+            self._signal, self._is_in_iteration = None, False
+            run.begin()
+        except BaseException:
+            self._release()
+            raise
+        if run.is_over:
+            self._tell_that_it_is_over(run)
+            return
+        for message in preflight.warnings_for(run, {}):
+            preflight.warn(message)
+
+    def _open_epoch(self, run: Run) -> bool:
+        """Begin an epoch; False if the run is over."""
+        if self._training.is_stopping:
+            return False
+        run.epoch = 0 if run.epoch is None else run.epoch + 1
+        if run.executions == 0:  # the script may have restored the counter since
+            run.start_again()
+        run.set_out()
+        run.open_epoch()
+        return True
+
+    def _may_go_on(self, run: Run) -> bool:
+        if self._signal is not None:
+            run.stop("signal")
+        elif run.before() == 0:
+            run.stop("reached")
+        return run.stop_reason is None
+
+    def _close_iteration(self, run: Run) -> None:
+        """Take an iteration that a `break` has left for done."""
+        self._is_in_iteration = False
+        if self._training.counts_itself:
+            self._training.counter.add_one()
+        run.after({}, epoch_ends=False)
+
+    def _end(self) -> None:
+        """The run is done: fire what is due at its end, close the writers."""
+        run = self._run
+        assert run is not None
+        try:
+            if self._is_in_iteration:
+                self._close_iteration(run)
+            if run.executions:
+                run.close_epoch()
+            run.end({})
+        except BaseException:
+            self._break_off()
+            raise
+        self._release()
+
+    def _break_off(self) -> None:
+        """An error has ended the run: close what is open."""
+        run = self._run
+        if run is None:
+            return
+        self._release()
+        run.break_off()
+
+    def _release(self) -> None:
+        if self._run is not None:
+            self._stop_reason = self._run.stop_reason
+        self._run, self._is_in_iteration = None, False
+        if self._training.model is not None and _LOOPS.get(self._training.model) is self:
+            del _LOOPS[self._training.model]
+
+    def _tell_that_it_is_over(self, run: Run) -> None:
+        over = [clock for clock in run.clocks if clock.step >= run.limits.get(clock, 2**62)]
+        run.print_line(f"already at step {max(clock.step for clock in over)}")
+        run.stop("reached")
+
+
+def _checked(callbacks: Iterable[Any]) -> list[StepCallback]:
+    if isinstance(callbacks, StepCallback) or not hasattr(callbacks, "__iter__"):
+        raise TypeError(f"StepLoop(callbacks) must be a list of callbacks; received {callbacks!r}.")
+    found = list(dict.fromkeys(callbacks))
+    for callback in found:
+        if isinstance(callback, StepCallback):
+            continue
+        if hasattr(callback, "on_train_batch_end"):
+            raise TypeError(
+                f"StepLoop(callbacks): {type(callback).__name__} is a callback of Keras's, which "
+                "goes by fit's batches and epochs. A loop of one's own has none of these: use a "
+                "callback of keras_steps, or call Keras's methods in the loop."
+            )
+        raise TypeError(
+            f"StepLoop(callbacks) takes callbacks of keras_steps; received {callback!r}."
+        )
+    return found
+
+
+def _refuse_second(model: Any) -> None:
+    if model in _LOOPS:
+        raise RuntimeError(
+            f"a StepLoop is under way on the model {model.name!r}, and another was begun within "
+            "it. End the first one before, or train another model there."
+        )
+    fit = getattr(model, "train_function", None)
+    if isinstance(fit, FitAdapter) and fit.is_running(sys._getframe(1)):
+        raise RuntimeError(
+            f"a fit of the model {model.name!r} that keras_steps callbacks follow is under way, "
+            "and a StepLoop on it was begun within. Begin it after the fit."
+        )
+
+
+def _batches(data: Any) -> Iterator[Any]:
+    """One batch after the other; a Keras PyDataset has a length and items, and no iterator."""
+    if hasattr(data, "__iter__") or not hasattr(data, "__len__"):
+        return iter(data)
+    return (data[index] for index in range(len(data)))

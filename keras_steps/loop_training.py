@@ -1,0 +1,142 @@
+"""What a loop of one's own trains, as its run sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from keras_steps.global_step import find_optimizer
+from keras_steps.keras_internals import learning_rate_source, variables_of_loop
+from keras_steps.logged import Logged
+from keras_steps.reports import Sum
+from keras_steps.step_sources import OwnSteps, StepFunction, step_source
+from keras_steps.training import Training
+
+if TYPE_CHECKING:
+    from keras_steps.step_callback import StepCallback
+
+
+class LoopTraining(Training):
+    """A model, or none, and what counts its updates.
+
+    Args:
+        model: A Keras model, or None.
+        optimizer: As in StepLoop.
+
+    Attributes:
+        counter: The optimizer that callbacks follow by default, or what stands for one.
+        logged: The values that the loop logs.
+    """
+
+    def __init__(self, model: Any, optimizer: Any) -> None:
+        self.model = _checked_model(model)
+        self.counter = self._counter(optimizer)
+        self.begin()
+
+    def begin(self) -> None:
+        """A new run begins."""
+        self.variables = variables_of_loop(self.model)
+        self.logged = Logged()
+        self._is_stopping = False
+        if self.model is not None:
+            self.model.stop_training = False
+        if isinstance(self.counter, StepFunction):
+            self.counter.begin()
+
+    @property
+    def counts_itself(self) -> bool:
+        """Whether the loop's iterations are its steps."""
+        return isinstance(self.counter, OwnSteps)
+
+    @property
+    def holds_its_state(self) -> bool:
+        """Whether all that is trained lies in variables of the model and Keras optimizers.
+
+        Where a function says the step, it may lie in arrays of the loop's own, and the model
+        have copies of them; a torch optimizer keeps its own.
+        """
+        return self.model is not None and learning_rate_source(self.counter) is not None
+
+    @property
+    def without_its_state(self) -> str:
+        """What to say to someone who has to have all of that state."""
+        if self.model is None:
+            return "the loop has no model: StepLoop(callbacks, model=model)."
+        return (
+            f"{self.counter.name} counts the steps of this loop: part of its state may lie where "
+            "nobody but the loop itself can put it back. Count by a Keras optimizer."
+        )
+
+    def optimizer_of(self, callback: StepCallback) -> Any:
+        which = callback.optimizer
+        if which is None:
+            return self.counter
+        if isinstance(which, str) and self.model is None:
+            raise ValueError(
+                f"{type(callback).__name__}(optimizer={which!r}) names an attribute of the model, "
+                "and the loop has none: StepLoop(callbacks, model=model). Or pass a function that "
+                "returns the optimizer."
+            )
+        return callback.optimizer_of(self.model)
+
+    def counts_each_batch(self, optimizer: Any) -> bool:
+        return isinstance(optimizer, OwnSteps)
+
+    def sums(self) -> Mapping[str, Sum]:
+        return self.logged.sums()
+
+    def reset_sums(self) -> None:
+        self.logged = Logged()
+
+    @property
+    def names_a_loss(self) -> bool:
+        return False
+
+    @property
+    def without_a_loss(self) -> str:
+        return (
+            f"the loop has logged {', '.join(self.logged.names) or 'nothing'}. Log it in each "
+            "iteration: loop.log(loss=loss)."
+        )
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._is_stopping or bool(getattr(self.model, "stop_training", False))
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        if self.model is not None:
+            self.model.stop_training = True
+
+    def get_state(self) -> dict[str, Any]:
+        return dict(self.logged.get_state())
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        self.logged.set_state(state)
+
+    def _counter(self, optimizer: Any) -> Any:
+        if isinstance(optimizer, str):
+            return find_optimizer(self.model, optimizer, "StepLoop(optimizer)")
+        if optimizer is not None:
+            return step_source(optimizer)
+        if self.model is None:
+            return OwnSteps()
+        if getattr(self.model, "optimizer", None) is None:
+            raise ValueError(
+                f"StepLoop: the model {self.model.name!r} has no optimizer whose updates could be "
+                "counted. Pass the one that the loop uses, StepLoop(callbacks, model=model, "
+                "optimizer=optimizer), or a function that returns the step."
+            )
+        return find_optimizer(self.model, None, "StepLoop")
+
+
+def _checked_model(model: Any) -> Any:
+    if type(model).__name__ == "DistributedDataParallel":
+        model = model.module
+    is_one = hasattr(model, "fit") and hasattr(model, "metrics") and not isinstance(model, type)
+    if model is None or is_one:
+        return model
+    raise TypeError(
+        f"StepLoop(model) must be a Keras model or None; received {model!r}. A loop without one "
+        "counts by its optimizer: StepLoop(callbacks, optimizer=optimizer)."
+    )
