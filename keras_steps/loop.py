@@ -65,7 +65,6 @@ class StepLoop:
                 each.refuse_loop(self._training)
         self._run: Run | None = None
         self._is_within = self._is_in_iteration = False
-        self._signal: str | None = None
         self._stop_reason: str | None = None
 
     # ------------------------------------------------------------ what a script calls
@@ -209,7 +208,7 @@ class StepLoop:
             console = Console(model)
             run.owner = self
             run.print_line = lambda line: console.print_line(line) if run.is_chief else None
-            self._signal, self._is_in_iteration = None, False
+            self._is_in_iteration = False
             run.begin()
         except BaseException:
             self._release()
@@ -232,7 +231,7 @@ class StepLoop:
         return True
 
     def _may_go_on(self, run: Run) -> bool:
-        if self._signal is not None:
+        if run.signal is not None:
             run.stop("signal")
         elif run.before() == 0:
             run.stop("reached")
