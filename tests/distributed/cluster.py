@@ -14,7 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
-def run_cluster(script, jobs, *, limit, report_from, **settings):
+def run_cluster(script, jobs, *, limit, report_from, ends_with=0, **settings):
     """Run `script` once a task; returns what each task of the reporting jobs has reported.
 
     Args:
@@ -22,6 +22,7 @@ def run_cluster(script, jobs, *, limit, report_from, **settings):
         jobs: Tasks a job, such as {"worker": 2}.
         limit: Seconds after which all processes are killed and the test fails.
         report_from: The jobs whose tasks are waited for; the others are ended then.
+        ends_with: The exit code of each of them. One that is killed leaves no report.
         settings: Environment variables for all of them.
     """
     cluster = {job: [f"127.0.0.1:{port}" for port in _free_ports(n)] for job, n in jobs.items()}
@@ -33,7 +34,7 @@ def run_cluster(script, jobs, *, limit, report_from, **settings):
                     tasks[job, index] = _Task(folder, script, cluster, job, index, settings)
             ends_at = time.monotonic() + limit
             waited_for = {key: task for key, task in tasks.items() if key[0] in report_from}
-            return {key: task.result(ends_at) for key, task in waited_for.items()}
+            return {key: task.result(ends_at, ends_with) for key, task in waited_for.items()}
         finally:
             for task in tasks.values():
                 task.end()
@@ -61,14 +62,15 @@ class _Task:
                 stderr=subprocess.STDOUT,
             )
 
-    def result(self, ends_at):
+    def result(self, ends_at, ends_with):
         try:
             code = self.process.wait(max(0.1, ends_at - time.monotonic()))
         except subprocess.TimeoutExpired:
             code = "a time limit"
         text = self.output.read_text()
-        assert code == 0, f"{self.name} ended with {code}:\n{text[-6000:]}"
-        return {**json.loads(self.report.read_text()), "output": text}
+        assert code == ends_with, f"{self.name} ended with {code}:\n{text[-6000:]}"
+        reported = json.loads(self.report.read_text()) if self.report.exists() else {}
+        return {**reported, "output": text}
 
     def end(self):
         if self.process.poll() is None:
