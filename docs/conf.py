@@ -32,7 +32,7 @@ nb_execution_mode = "off"
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 
-smartquotes = False  # values such as "early" stay as they are written
+smartquotes_action = "D"  # dashes, but values such as "early" stay as they are written
 default_role = "code"  # docstrings have `name`, as Markdown does
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -44,6 +44,8 @@ html_theme = "furo"
 html_title = "keras_steps"
 html_additional_pages = {"index": "index.html"}
 html_copy_source = False
+html_css_files = ["wider.css"]
+html_static_path = ["static"]
 templates_path = ["templates"]
 
 MODULES = [

@@ -13,6 +13,8 @@ import keras
 
 from keras_steps.keras_internals import backend_of, cure, is_multi_worker, strategy_of
 
+__all__ = ["is_chief", "prepare"]
+
 
 def is_chief(model: Any = None) -> bool:
     """Whether this process is the one that writes lines and files.

@@ -15,10 +15,10 @@ def stop_reason(model: Any) -> str | None:
         model: A Keras model.
 
     Returns:
-        "reached": the step of a StopAtStep; "time": the budget of a StopAfter; "signal": a
-        signal that StepBackupAndRestore waits for; "nan": a loss that StopOnNaN saw; "early":
-        StepEarlyStopping. None: none of these; the epochs were over, or something else
-        stopped it.
+        "reached", by the step of a StopAtStep; "time", by the budget of a StopAfter; "signal",
+        by one that StepBackupAndRestore waits for; "nan", by a loss that StopOnNaN saw;
+        "early", by StepEarlyStopping. None if it was none of these; the epochs were over, or
+        something else stopped it.
 
     Raises:
         TypeError: If `model` is no Keras model.
