@@ -93,13 +93,13 @@ def restore(
             f"{backup.path} was made with {then['steps_per_epoch']} batches an epoch, and this "
             f"fit has {description['steps_per_epoch']}"
         )
-    fitting = {key for key in arrays if _kind(arrays, key) == _kind(variables, key)}
+    fitting = [key for key in arrays if _kind(arrays, key) == _kind(variables, key)]
     all_changed: list[str] = []
     for name, now in description["optimizers"].items():
         changed = _changed(then["optimizers"].get(name, {}), now)
         all_changed += [f"{name}: {each}" for each in changed.values()]
         if "learning_rate" in changed:
-            fitting = {k for k in fitting if k.split("/")[0] != name or "learning_rate" not in k}
+            fitting = [k for k in fitting if k.split("/")[0] != name or "learning_rate" not in k]
     held = sorted(arrays.keys() | variables.keys())
     others = [key for key in held if _kind(arrays, key) != _kind(variables, key)]
     if others and not (all_changed or other_model):

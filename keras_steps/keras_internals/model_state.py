@@ -226,8 +226,21 @@ def _held(key: str, variable: Any) -> Any:
             f"{key} has handed its value to the fit that is under way. Publish the state of "
             "that fit first."
         )
+    if not getattr(held, "is_fully_addressable", True) and not _is_whole_here(held):
+        raise RuntimeError(
+            f"{key} is divided among several processes, and none of them can copy or save the "
+            "whole of it. Let the mesh's batch axis run over the processes and its model axis "
+            "within each: then every process holds all of the model."
+        )
     replicas = getattr(held, "values", None)
     return replicas[0] if isinstance(replicas, tuple) and replicas else held
+
+
+def _is_whole_here(array: Any) -> bool:
+    """Whether the shards of a JAX array that are on this process's devices make it up."""
+    everywhere = array.sharding.devices_indices_map(array.shape).values()
+    here = array.sharding.addressable_devices_indices_map(array.shape).values()
+    return {str(part) for part in everywhere} == {str(part) for part in here}
 
 
 def _copy(held: Any) -> np.ndarray:
