@@ -29,7 +29,7 @@ unexport TF_USE_LEGACY_KERAS
 unexport KERAS_STEPS_TEST_FLAVOUR
 
 .PHONY: help demo test lint format types wheel clean test-all $(BACKENDS:%=test-%) \
-        test-floor test-nightly test-distributed test-browser test-kill notebooks docs
+        test-slow test-floor test-nightly test-distributed test-browser test-kill notebooks docs
 .DELETE_ON_ERROR:
 
 help:  ## list these commands
@@ -75,6 +75,16 @@ test-tf_keras: export KERAS_STEPS_TEST_FLAVOUR = tf_keras
 $(BACKENDS:%=test-%): test-%: .venv-%/.stamp
 	@echo "== $@: pytest on $*"
 	@.venv-$*/bin/python $(PYTEST) $(ARGS)
+
+test-slow: .venv/.stamp $(BACKENDS:%=.venv-%/.stamp)  ## run the tests that the others leave out, on every backend
+	@echo "== test-slow: pytest on tensorflow"
+	@.venv/bin/python $(PYTEST) -m slow $(ARGS)
+	@echo "== test-slow: pytest on jax"
+	@KERAS_BACKEND=jax .venv-jax/bin/python $(PYTEST) -m slow $(ARGS)
+	@echo "== test-slow: pytest on torch"
+	@KERAS_BACKEND=torch .venv-torch/bin/python $(PYTEST) -m slow $(ARGS)
+	@echo "== test-slow: pytest on tf_keras"
+	@KERAS_STEPS_TEST_FLAVOUR=tf_keras .venv-tf_keras/bin/python $(PYTEST) -m slow $(ARGS)
 
 # What depends on Keras's version, on TensorFlow with the oldest one supported and with tomorrow's.
 test-floor test-nightly: test-%: .venv-%/.stamp

@@ -57,6 +57,7 @@ def endless():
         yield np.zeros((4, 8), "float32"), np.zeros((4, 1), "float32")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(IS_TF_KERAS, reason="the docs are written for Keras 3")
 @pytest.mark.parametrize("page", [p for p in PAGES if any(snippets(p))], ids=lambda p: p.name)
 def test_the_snippets_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch, request):

@@ -250,6 +250,7 @@ def test_a_run_that_goes_back_is_followed(tmp_path, back_to, again):
     assert writer.calls[7] == (again[0], results(7))
 
 
+@pytest.mark.slow
 def test_a_real_training_in_another_process(tmp_path):
     """Each wait lasts until that process has saved again, or is over."""
     tests = str(Path(__file__).parent)

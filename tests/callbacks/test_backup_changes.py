@@ -23,6 +23,8 @@ from flavours import (
 import keras_steps as ks
 from keras_steps.step_callback import Order
 
+pytestmark = pytest.mark.slow
+
 BATCHES = 10
 
 

@@ -121,6 +121,7 @@ def test_c14_training_is_the_same_with_and_without(executions_of, steps):
     assert losses["test_loss"][20] > 10_000 * losses["val_loss"][20]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ON_TENSORFLOW, reason="a strategy of TensorFlow")
 def test_training_under_mirrored_is_the_same_with_and_without():
     evaluate = EvaluateEveryN(far_off(), every=3, prefix="test_", at_start=True)

@@ -155,6 +155,7 @@ history.plot()
 """
 
 
+@pytest.mark.slow
 def test_a_notebook_without_pyplot_shows_the_plot(tmp_path):
     """Matplotlib shows no plain Figure there before pyplot has made one."""
     nbclient = pytest.importorskip("nbclient", reason="nbclient is missing")
