@@ -13,7 +13,6 @@ import re
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 from flavours import FLAVOUR, IS_TF_KERAS
 
@@ -52,11 +51,6 @@ def lacks(code):
     return None
 
 
-def endless():
-    while True:
-        yield np.zeros((4, 8), "float32"), np.zeros((4, 1), "float32")
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(IS_TF_KERAS, reason="the docs are written for Keras 3")
 @pytest.mark.parametrize("page", [p for p in PAGES if any(snippets(p))], ids=lambda p: p.name)
@@ -69,7 +63,7 @@ def test_the_snippets_of_a_page_run_one_after_the_other(page, tmp_path, monkeypa
     logger = logging.getLogger("tensorflow")  # a page may send its lines elsewhere
     monkeypatch.setattr(logger, "handlers", list(logger.handlers))
     request.addfinalizer(functools.partial(logger.setLevel, logger.level))
-    names = {"__name__": page.stem, "endless": endless()}
+    names = {"__name__": page.stem}
     stdout = io.StringIO()  # one for the page: handlers of logging keep it
     for line, code, output in snippets(page):
         if lacks(code):
