@@ -33,7 +33,6 @@ from keras_steps.keras_internals import (
     set_callback_states,
     sets_learning_rate,
     state_variables,
-    training_data_of,
     unkept_generators,
     without_known_state,
 )
@@ -45,6 +44,7 @@ from keras_steps.worker_shares import for_worker, share_of
 
 if TYPE_CHECKING:
     from keras_steps.fit_adapter import FitAdapter
+    from keras_steps.loop_position import LoopPosition
 
 _FITS_DONE: WeakKeyDictionary[Any, Counter[Path]] = WeakKeyDictionary()
 """How many fits of a model were done in this process, by the directory of their backups."""
@@ -54,12 +54,14 @@ class BackingUp:
     """One fit that is backed up.
 
     Args:
-        fit: The adapter to it, at its train begin.
+        fit: The adapter to it, at its train begin; or what stands for it in a loop.
         directory: Where the backups are.
         on_change: Whether a changed script is refused ("raise") or warned of ("warn").
     """
 
-    def __init__(self, fit: FitAdapter, directory: BackupDirectory, on_change: str) -> None:
+    def __init__(
+        self, fit: FitAdapter | LoopPosition, directory: BackupDirectory, on_change: str
+    ) -> None:
         self._fit = fit
         self._model = fit.model
         self._directory = directory
@@ -68,7 +70,7 @@ class BackingUp:
         self._number = _FITS_DONE.setdefault(self._model, Counter())[directory.path]
         self._moment: dict[str, Any] = {}
         self._at_end: dict[str, Any] | None = None
-        self.data = training_data_of(self._model, fit.call)
+        self.data = fit.training_data
         self.progress = Progress(self.data)
 
     def restore(self, optimizer: Any) -> Resumption | None:
@@ -120,7 +122,7 @@ class BackingUp:
         is_over = is_later or (
             backup.state["is_done"]
             and backup.state["ended"] is None
-            and self._fit.call.epochs <= backup.state["epochs"]
+            and self._fit.asks_no_more_than(backup.state["epochs"])
         )
         return Resumption(self._model, backup.state, metrics, put_back, is_over=is_over)
 

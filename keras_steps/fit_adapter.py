@@ -23,6 +23,7 @@ from keras_steps.keras_internals import (
     skip_all_epochs,
     skip_validation,
     start_at_epoch,
+    training_data_of,
     without_results,
 )
 from keras_steps.reports import scalars
@@ -31,6 +32,7 @@ from keras_steps.training import FitTraining
 
 if TYPE_CHECKING:
     from keras_steps.callbacks.step_backup_and_restore import StepBackupAndRestore
+    from keras_steps.keras_internals import TrainingData
     from keras_steps.resumption import Resumption
     from keras_steps.step_callback import StepCallback
 
@@ -281,6 +283,15 @@ class FitAdapter:
         if self.epoch.size:
             return self._is_last_of_epoch()
         return self.epoch.has_seen_the_end or not self.model.stop_training
+
+    @property
+    def training_data(self) -> TrainingData:
+        """The data of this fit."""
+        return training_data_of(self.model, self.call)
+
+    def asks_no_more_than(self, epochs: int) -> bool:
+        """Whether so many epochs, which are done, are all."""
+        return self.call.epochs <= epochs
 
     @property
     def other_callbacks(self) -> list[Any]:

@@ -12,6 +12,7 @@ from keras_steps import clock as clocks
 from keras_steps import preflight
 from keras_steps.fit_adapter import FitAdapter
 from keras_steps.keras_internals import Console
+from keras_steps.loop_position import LoopPosition
 from keras_steps.loop_training import LoopTraining
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
@@ -158,14 +159,14 @@ class StepLoop:
         is_own = not self._is_within
         if is_own:
             self._begin()
-        run, training = self._run, self._training
+        run, training, position = self._run, self._training, self._position
         assert run is not None
         count = training.counter.add_one if training.counts_itself else None
         if self._is_in_iteration:  # the one before was left by a `break`
             self._close_iteration(run)
         try:
-            if self._open_epoch(run):
-                iterator = _batches(data)
+            iterator = self._open_epoch(run, data)
+            if iterator is not None:
                 while True:
                     run.executions += 1
                     is_due = run.executions >= run.attention_at
@@ -176,6 +177,7 @@ class StepLoop:
                         batch = next(iterator)
                     except StopIteration:
                         run.executions -= 1
+                        position.close_epoch(is_complete=True)
                         break
                     self._is_in_iteration = True
                     yield batch
@@ -186,6 +188,11 @@ class StepLoop:
                         run.after({}, epoch_ends=False)
                         if training.is_stopping:
                             break
+                        if run.signal is not None:
+                            run.attention_at = 0
+                if training.is_stopping:
+                    position.stop()
+                    position.close_epoch(is_complete=False)
                 run.stopwatch.pause()
         except BaseException:
             if is_own:
@@ -209,26 +216,36 @@ class StepLoop:
             run.owner = self
             run.print_line = lambda line: console.print_line(line) if run.is_chief else None
             self._is_in_iteration = False
-            run.begin()
+            backup = next((c for c in self._callbacks if hasattr(c, "restore")), None)
+            self._position = LoopPosition(
+                model, self._callbacks, backup, lambda: self._run is not None
+            )
+            is_over = self._position.begin(run)
         except BaseException:
             self._release()
             raise
-        if run.is_over:
+        if is_over:
             self._tell_that_it_is_over(run)
             return
         for message in preflight.warnings_for(run, {}):
             preflight.warn(message)
 
-    def _open_epoch(self, run: Run) -> bool:
-        """Begin an epoch; False if the run is over."""
+    def _open_epoch(self, run: Run, data: Iterable[Any]) -> Iterator[Any] | None:
+        """Begin an epoch; None if the run is over, or an earlier process has done this one."""
         if self._training.is_stopping:
-            return False
+            return None
+        self._position.close_epoch(is_complete=True)  # a `break` has left it
         run.epoch = 0 if run.epoch is None else run.epoch + 1
-        if run.executions == 0:  # the script may have restored the counter since
+        iterator = self._position.open_epoch(run.epoch, data)
+        if iterator is None:
+            return None
+        if run.executions == 0 and not run.is_resumed:  # the script may have set the counter since
             run.start_again()
         run.set_out()
         run.open_epoch()
-        return True
+        if run.signal is not None:  # it came between two epochs
+            run.attention_at = 0
+        return iterator
 
     def _may_go_on(self, run: Run) -> bool:
         if run.signal is not None:
@@ -251,9 +268,11 @@ class StepLoop:
         try:
             if self._is_in_iteration:
                 self._close_iteration(run)
+            self._position.close_epoch(is_complete=not self._training.is_stopping)
             if run.executions:
                 run.close_epoch()
             run.end({})
+            self._position.end()
         except BaseException:
             self._break_off()
             raise
@@ -276,8 +295,10 @@ class StepLoop:
 
     def _tell_that_it_is_over(self, run: Run) -> None:
         over = [clock for clock in run.clocks if clock.step >= run.limits.get(clock, 2**62)]
-        run.print_line(f"already at step {max(clock.step for clock in over)}")
-        run.stop("reached")
+        run.print_line(f"already at step {max(clock.step for clock in over or run.clocks)}")
+        if over:
+            run.stop("reached")
+        self._training.stop()
 
 
 def _checked(callbacks: Iterable[Any]) -> list[StepCallback]:
@@ -311,10 +332,3 @@ def _refuse_second(model: Any) -> None:
             f"a fit of the model {model.name!r} that keras_steps callbacks follow is under way, "
             "and a StepLoop on it was begun within. Begin it after the fit."
         )
-
-
-def _batches(data: Any) -> Iterator[Any]:
-    """One batch after the other; a Keras PyDataset has a length and items, and no iterator."""
-    if hasattr(data, "__iter__") or not hasattr(data, "__len__"):
-        return iter(data)
-    return (data[index] for index in range(len(data)))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from keras_steps import clock as clocks
 from keras_steps.keras_internals import TrainingData, put_metrics_back, set_callback_states
 from keras_steps.random_states import random_states, set_random_states
+
+if TYPE_CHECKING:
+    from keras_steps.loop_position import LoopData
 
 _SILENT_SECS = 2.0
 
@@ -37,7 +40,7 @@ class Progress:
         data: The data of the fit.
     """
 
-    def __init__(self, data: TrainingData) -> None:
+    def __init__(self, data: TrainingData | LoopData) -> None:
         self._data = data
         self._epoch: Position | None = None
         self._randoms: dict[str, Any] = {}
@@ -110,7 +113,7 @@ class Resumption:
         self._metrics = metrics
         self._put_back = put_back
 
-    def begin(self, data: TrainingData, print_line: Callable[[str], None]) -> None:
+    def begin(self, data: TrainingData | LoopData, print_line: Callable[[str], None]) -> None:
         """At train begin: let fit start with the epoch and the batch of the backup.
 
         Args:

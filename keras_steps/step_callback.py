@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
 
-from keras_steps.fit_adapter import FitAdapter
 from keras_steps.fit_flavours import arrive
 from keras_steps.global_step import find_optimizer
 from keras_steps.keras_internals import is_within
@@ -78,7 +77,7 @@ class StepCallback(keras.callbacks.Callback):
     """Whether it sets something that the next update uses."""
 
     _supports_tf_logs = True  # tf_keras: batch logs may stay tensors
-    _fit: FitAdapter | None = None
+    _fit: Any = None
 
     def __init__(
         self,

@@ -93,10 +93,12 @@ MAY_IMPORT = {
         "step_sources",
         "training",
     },
+    "loop_position": {"epoch", "keras_internals"},
     "loop": {
         "clock",
         "fit_adapter",
         "keras_internals",
+        "loop_position",
         "loop_training",
         "preflight",
         "run",

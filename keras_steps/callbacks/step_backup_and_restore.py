@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from keras_steps import preflight
 from keras_steps.backing_up import BackingUp
 from keras_steps.backups import BackupDirectory
+from keras_steps.keras_internals import optimizers_of
 from keras_steps.run import Run
 from keras_steps.signals import SignalWatch, signals_named
 from keras_steps.step_callback import Order, StepCallback
@@ -17,7 +18,7 @@ from keras_steps.triggers import Trigger, integral
 
 if TYPE_CHECKING:
     from keras_steps.fit_adapter import FitAdapter
-    from keras_steps.keras_internals import TrainingData
+    from keras_steps.loop_position import LoopPosition
     from keras_steps.loop_training import LoopTraining
     from keras_steps.resumption import Progress, Resumption
 
@@ -97,16 +98,16 @@ class StepBackupAndRestore(StepCallback):
         self.exit_code = exit_code
         self.on_change = on_change
 
-    def restore(self, fit: FitAdapter) -> Resumption | None:
+    def restore(self, fit: FitAdapter | LoopPosition) -> Resumption | None:
         """Called at train begin, before anything reads the step."""
         directory = BackupDirectory(self.directory, self.keep)
         self._session = BackingUp(fit, directory, self.on_change)
-        self._resumption = self._session.restore(self.optimizer_of(fit.model))
+        self._resumption = self._session.restore(fit.run.training.optimizer_of(self))
         return self._resumption
 
     @property
-    def data(self) -> TrainingData:
-        """The data of the fit."""
+    def data(self) -> Any:
+        """The data of the fit or loop."""
         return self._running.data
 
     @property
@@ -165,7 +166,12 @@ class StepBackupAndRestore(StepCallback):
     def on_train_end(self, logs: Any = None) -> None:
         fit, run = self._fit, self._run
         super().on_train_end(logs)
-        if fit is None or run is None or self._session is None:
+        if fit is not None and run is not None:
+            self.finish(fit, run)
+
+    def finish(self, fit: FitAdapter | LoopPosition, run: Run) -> None:
+        """Behind the last firing: save the end, and end the process if that was asked for."""
+        if self._session is None:
             return
         if run.executions and run.stop_reason != "nan" and not fit.is_suspended:
             self._session.save(self._step, ended=run.stop_reason, is_done=run.is_done)
@@ -176,8 +182,22 @@ class StepBackupAndRestore(StepCallback):
         if run.stop_reason == "signal" and self.exit_code is not None:
             raise SystemExit(self.exit_code)
 
+    def break_off(self, run: Run) -> None:
+        if self._signals is not None:
+            self._signals.stop()
+        self._run = self._session = self._signals = None
+
     def refuse_loop(self, training: LoopTraining) -> None:
-        raise ValueError("StepBackupAndRestore follows Keras's fit, not yet a loop of one's own.")
+        if not training.holds_its_state:
+            raise ValueError(
+                "StepBackupAndRestore saves and restores a model with its optimizers, and "
+                f"{training.without_its_state}"
+            )
+        if all(one is not training.counter for _, one in optimizers_of(training.model)):
+            raise ValueError(
+                "StepBackupAndRestore finds optimizers among the attributes of the model, and the "
+                "one that counts the steps is none: model.optimizer = optimizer makes it one."
+            )
 
     @property
     def _step(self) -> int:

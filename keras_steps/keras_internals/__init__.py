@@ -17,6 +17,7 @@ from keras_steps.keras_internals.console import (
     Console,
     progress_bar,
 )
+from keras_steps.keras_internals.data_seeking import replay_pass
 from keras_steps.keras_internals.directions import direction_of
 from keras_steps.keras_internals.evaluation import Evaluator
 from keras_steps.keras_internals.fit_call import FitCall, calls_around, is_within
@@ -61,7 +62,7 @@ from keras_steps.keras_internals.optimizers import (
 )
 from keras_steps.keras_internals.prepared_data import takes_prepared_data
 from keras_steps.keras_internals.saving import PreparedSave, can_save, prepare_save
-from keras_steps.keras_internals.skipping import TrainingData
+from keras_steps.keras_internals.skipping import Skipping, TrainingData
 from keras_steps.keras_internals.training_data import training_data_of
 from keras_steps.keras_internals.variables import (
     CoordinatedVariables,
@@ -90,6 +91,7 @@ __all__ = [
     "Evaluator",
     "JaxState",
     "PreparedSave",
+    "Skipping",
     "TrainingData",
     "Variables",
     "assigned",
@@ -123,6 +125,7 @@ __all__ = [
     "random_states_kept",
     "read_number",
     "reads_attributes_each_step",
+    "replay_pass",
     "results_without_logs",
     "sets_learning_rate",
     "skip_all_epochs",

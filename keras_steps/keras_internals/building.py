@@ -86,7 +86,10 @@ def put_metrics_back(model: Any, arrays: Mapping[str, np.ndarray], batch: Any = 
         if batch is None:
             return
         if backend_of(model) == "tf_keras":
-            model.distribute_strategy.run(model.test_step, args=(batch,))
+            import tensorflow as tf
+
+            tensors = tf.nest.map_structure(tf.convert_to_tensor, batch)  # a loop's may be arrays
+            model.distribute_strategy.run(model.test_step, args=(tensors,))
         else:
             model._symbolic_build(data_batch=batch)
     assigned(_metrics(model), for_replicas_of(model, arrays))

@@ -80,6 +80,17 @@ def seek_within(iterator: Any, batches: int) -> int:
     return done
 
 
+def replay_pass(data: Any) -> None:
+    """Do to the order of data what an iterator over them did that a loop has made.
+
+    A tf.data.Dataset counts its iterators, a torch DataLoader has generators of its own.
+    """
+    if hasattr(data, "element_spec"):
+        iter(data)
+    elif hasattr(data, "_index_sampler"):
+        replay_sampler(data, 1, twice=False)
+
+
 def replay_sampler(loader: Any, passes: int, *, twice: bool) -> None:
     """Let a torch DataLoader's own generator or sampler go through so many passes.
 

@@ -1,0 +1,188 @@
+"""Where a loop is in its data, and what backups ask of it as they ask it of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from keras_steps.epoch import Epoch
+from keras_steps.keras_internals import Skipping, is_compiled, replay_pass
+
+if TYPE_CHECKING:
+    from keras_steps.callbacks.step_backup_and_restore import StepBackupAndRestore
+    from keras_steps.resumption import Resumption
+    from keras_steps.run import Run
+
+
+class LoopData:
+    """The data of a loop: each epoch is one iterator over them.
+
+    A script that is started again asks for each epoch again. Those that are done are empty then;
+    what they did to the order of the data is done again. Data that are their own iterator, as a
+    generator, are read as far as they had been.
+    """
+
+    begins_pass = True
+    batch_spec = None
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.found_size: dict[str, int] = {}
+        """The batches that epochs had whose data were their own iterator."""
+        self._epoch = 0
+
+    def resume(
+        self,
+        *,
+        epoch: int,
+        batches: int,
+        at_pass: Callable[[], object],
+        at_step: Callable[[Any], object],
+        on_read: Callable[[int], object],
+        found_size: dict[str, int],
+        **_: int,
+    ) -> None:
+        """Go on in an epoch behind so many batches; see `TrainingData.resume`."""
+        self._epoch, self.found_size = epoch, dict(found_size)
+        self._at_pass = at_pass
+        self._skipping = Skipping(batches, lambda batch: at_step(self._fitting(batch)), on_read)
+
+    def passes_over(self, epoch: int, data: Any) -> bool:
+        """Whether an epoch is done; its data are then as they were behind it."""
+        if epoch >= self._epoch:
+            return False
+        if isinstance(data, Iterator):
+            for _ in range(self.found_size.get(str(epoch), 0)):
+                next(data)
+        else:
+            replay_pass(data)
+        return True
+
+    def opened(self, epoch: int, data: Any, *, resumed: bool) -> Iterator[Any]:
+        """The batches of an epoch that are left."""
+        if not resumed:
+            return _iterator_of(data)
+        self._at_pass()
+        iterator = _iterator_of(data)
+        self._skipping.over(iterator, 0)
+        return iterator
+
+    def closed(self, epoch: int, data: Any, batches: int) -> None:
+        """Told behind an epoch how many batches of it were read."""
+        if isinstance(data, Iterator):
+            self.found_size[str(epoch)] = batches
+
+    def _fitting(self, batch: Any) -> Any:
+        """A batch that metrics can be built with, if it is one."""
+        return batch if is_compiled(self._model) and isinstance(batch, tuple) else None
+
+
+class LoopPosition:
+    """A loop that is backed up, as BackingUp sees it.
+
+    Args:
+        model: The model that is trained.
+        callbacks: Those of the loop.
+        backup: The one that makes backups, if there is one.
+        is_under_way: Whether the loop's run has not ended.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        callbacks: list[Any],
+        backup: StepBackupAndRestore | None,
+        is_under_way: Callable[[], bool],
+    ) -> None:
+        self.model = model
+        self.callbacks = callbacks
+        self.params: dict[str, Any] = {}
+        self.call = SimpleNamespace(initial_epoch=0, epochs=0)
+        self.other_callbacks: list[Any] = []
+        self.log_names: list[str] = []
+        self.epoch = Epoch(cuts_last=False)
+        self.is_suspended = False
+        self.training_data = LoopData(model)
+        self._is_under_way = is_under_way
+        self._backup = backup
+        self._resumption: Resumption | None = None
+        self.run: Run
+
+    def begin(self, run: Run) -> bool:
+        """Restore what there is, and begin the run; whether it is known that it is over."""
+        self.run = run
+        if self._backup is None:
+            run.begin()
+            return run.is_over
+        self._backup._fit = self
+        resumption = self._resumption = self._backup.restore(self)
+        run.is_resumed = resumption is not None
+        run.begin()
+        if resumption is None:
+            return run.is_over
+        run.set_state(resumption.run_state)
+        resumption.begin(self._backup.data, self.print_line)
+        return run.is_over or resumption.is_over or run.stop_reason is not None
+
+    def open_epoch(self, epoch: int, data: Iterable[Any]) -> Iterator[Any] | None:
+        """The batches of an epoch; None if an earlier process has done it."""
+        if self._backup is None:
+            return _iterator_of(data)
+        if self.training_data.passes_over(epoch, data):
+            return None
+        resumption, self._resumption = self._resumption, None
+        progress, before, resumed_at = self._backup.progress, self.batches_done, 0
+        if resumption is None:
+            progress.open_epoch(epoch, before)
+        else:
+            resumption.open_epoch([], progress)
+            resumed_at = resumption.position.batches
+        self.epoch.open(self.run.executions, None, resumed_at)
+        self._data = data
+        return self.training_data.opened(epoch, data, resumed=resumption is not None)
+
+    def close_epoch(self, *, is_complete: bool) -> None:
+        """Behind an epoch: whether its data have ended, or a `break` has left it for done."""
+        if self._backup is not None and self.epoch.is_open:
+            self.epoch.is_open, self.epoch.has_seen_the_end = False, is_complete
+            assert self.run.epoch is not None
+            self.training_data.closed(self.run.epoch, self._data, self.batches_done)
+
+    def stop(self) -> None:
+        """The run was stopped; one that is to go on another time is saved at once."""
+        run, backup = self.run, self._backup
+        if backup is not None and not run.is_done and run.stop_reason != "nan":
+            run.look()
+            self.is_suspended = True
+            backup.suspend()
+
+    def end(self) -> None:
+        """Behind the last firing."""
+        if self._backup is not None:
+            self._backup.finish(self, self.run)
+
+    @property
+    def batches_done(self) -> int:
+        return self.epoch.batches_done(self.run.executions, 1)
+
+    @property
+    def epoch_is_complete(self) -> bool:
+        return self.epoch.has_seen_the_end
+
+    def asks_no_more_than(self, epochs: int) -> bool:
+        """Never known: the epochs that are done are empty, and the script may have more."""
+        return False
+
+    def is_running(self, frame: Any) -> bool:
+        return self._is_under_way()
+
+    def print_line(self, line: str) -> None:
+        self.run.print_line(line)
+
+
+def _iterator_of(data: Any) -> Iterator[Any]:
+    """One batch after the other; a Keras PyDataset has a length and items, and no iterator."""
+    if hasattr(data, "__iter__") or not hasattr(data, "__len__"):
+        return iter(data)
+    return (data[index] for index in range(len(data)))

@@ -1,0 +1,183 @@
+"""A loop that is broken off and started again goes on as if nothing had happened."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from flavours import FLAVOUR, ON_TENSORFLOW, arrays, keras, make_model, state_of
+from loops import batches_of, by_train_on_batch
+
+import keras_steps as ks
+from keras_steps.testing import Recorder
+
+EPOCHS, BATCHES = 3, 7
+
+
+class Killed(Exception):
+    pass
+
+
+def in_lists():
+    return [batches_of(*arrays(BATCHES))] * EPOCHS
+
+
+def from_one_generator():
+    def endless():
+        while True:
+            yield from batches_of(*arrays(BATCHES, seed=3))
+
+    numbers = endless()
+    return [(next(numbers) for _ in range(BATCHES)) for _ in range(EPOCHS)]
+
+
+def from_one_iterator_over_all():
+    everything = iter(batches_of(*arrays(BATCHES * EPOCHS)))
+    return [_Part(everything) for _ in range(EPOCHS)]
+
+
+class _Part:
+    """Some batches of an iterator, as an iterator."""
+
+    def __init__(self, source):
+        self.source, self.left = source, BATCHES
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return next(self.source)
+
+
+def shuffled():
+    """Data of the backend that come in another order in each epoch."""
+    x, y = arrays(BATCHES)
+    if FLAVOUR == "torch":
+        import torch
+
+        pairs = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+        loader = torch.utils.data.DataLoader(pairs, batch_size=8, shuffle=True)
+        return [loader] * EPOCHS
+    if ON_TENSORFLOW:
+        import tensorflow as tf
+
+        data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(56, seed=1).batch(8)
+        return [data] * EPOCHS
+    return [Shuffled(x, y)] * EPOCHS
+
+
+class Shuffled:
+    """Draws its order from NumPy's random state."""
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __iter__(self):
+        order = np.random.permutation(len(self.x))
+        return iter(batches_of(self.x[order], self.y[order]))
+
+
+DATA = {
+    "lists": in_lists,
+    "generators": from_one_generator,
+    "parts of one iterator": from_one_iterator_over_all,
+    "shuffled": shuffled,
+}
+
+
+def a_model():
+    keras.utils.set_random_seed(5)
+    model = keras.Sequential(
+        [keras.layers.Input((4,)), keras.layers.Dense(6), keras.layers.Dense(1)]
+    )
+    model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    return model
+
+
+def script(directory, make_data, *, killed_at=None, callbacks=(), every=4, epochs=EPOCHS):
+    """A training script, from its first line; returns the model and what was seen of it."""
+    model = a_model()
+    step, recorder = by_train_on_batch(model), Recorder(3)
+    backup = ks.StepBackupAndRestore(directory, every, on_signal=("SIGUSR1",))
+    try:
+        with ks.StepLoop([recorder, backup, *callbacks], model=model) as the_loop:
+            for data in make_data()[:epochs]:
+                for x, y in the_loop.over(data):
+                    the_loop.log(loss=step(np.asarray(x), np.asarray(y))[0])
+                    if ks.global_step(model) == killed_at:
+                        raise Killed
+    except Killed:
+        pass
+    return model, recorder, the_loop
+
+
+def reports(recorder):
+    return {
+        step: (logs["loss"], logs["epoch"])
+        for step, logs in zip(recorder.steps, recorder.logs, strict=True)
+    }
+
+
+@pytest.mark.parametrize("make_data", DATA.values(), ids=DATA)
+def test_goes_on_with_the_next_batch(make_data, tmp_path, capsys):
+    whole, of_whole, _ = script(tmp_path / "whole", make_data)
+    seen = {}
+    for killed_at in (2, 6, 14, 17, None):  # before the first backup, within, at an epoch's end
+        model, recorder, _ = script(tmp_path / "backup", make_data, killed_at=killed_at)
+        seen |= reports(recorder)
+    assert ks.global_step(model) == EPOCHS * BATCHES
+    np.testing.assert_equal(state_of(model), state_of(whole))
+    assert seen == reports(of_whole)
+    assert list(seen) == [3, 6, 9, 12, 15, 18, 21]
+    assert "going on from step 16" in capsys.readouterr().out
+
+
+def test_one_that_is_done_makes_no_step_and_a_larger_target_goes_on(tmp_path, capsys):
+    first, *_ = script(tmp_path, in_lists, callbacks=[ks.StopAtStep(10)])
+    again, recorder, _ = script(tmp_path, in_lists, callbacks=[ks.StopAtStep(10)])
+    assert "already at step 10" in capsys.readouterr().out
+    assert recorder.steps == []
+    np.testing.assert_equal(state_of(again), state_of(first))
+    further, recorder, _ = script(tmp_path, in_lists, callbacks=[ks.StopAtStep(12)])
+    assert recorder.steps == [12]
+    assert recorder.logs[0]["epoch"] == 1.0
+
+
+def test_epochs_that_are_over_are_empty_and_more_of_them_go_on(tmp_path):
+    script(tmp_path, in_lists, epochs=2)
+    model, recorder, _ = script(tmp_path, in_lists, epochs=2)
+    assert (ks.global_step(model), recorder.steps) == (14, [])
+    model, recorder, _ = script(tmp_path, in_lists, epochs=3)
+    assert (ks.global_step(model), recorder.steps) == (21, [15, 18, 21])
+
+
+def test_a_signal_ends_it_after_the_iteration_and_it_goes_on_another_time(tmp_path):
+    def send(step, logs):
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    model, _, the_loop = script(tmp_path, in_lists, callbacks=[ks.OnStep(ks.AtSteps(9), send)])
+    assert the_loop.stop_reason == ks.stop_reason(model) == "signal"
+    assert ks.global_step(model) == 9
+    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+    model, recorder, the_loop = script(tmp_path, in_lists)
+    assert recorder.steps == [12, 15, 18, 21]
+    assert the_loop.stop_reason is None
+
+
+@pytest.mark.parametrize(
+    ("loop_args", "text"),
+    [
+        (lambda: {}, "and the loop has no model"),
+        (lambda: {"model": make_model(), "optimizer": lambda: 0}, "counts the steps of this loop"),
+        (
+            lambda: {"model": make_model(), "optimizer": keras.optimizers.SGD(0.1)},
+            "model.optimizer = optimizer makes it one",
+        ),
+    ],
+)
+def test_what_it_can_not_restore_is_refused(loop_args, text, tmp_path):
+    with pytest.raises(ValueError, match=text):
+        ks.StepLoop([ks.StepBackupAndRestore(tmp_path)], **loop_args())
