@@ -10,35 +10,39 @@ from typing import Any
 
 import numpy as np
 
-MOST_KEPT = 64
-"""How many values are kept at most before they are summed up."""
+MOST_KEPT = 16
+"""How many values are kept at most before they are summed up; JAX is quickest with so many."""
 
 
 class Accumulator(ABC):
     """Sums up scalars of one kind; only `fetch` waits for the device that computes them.
 
-    A chunk of them with one in it that is NaN or infinite counts as broken and is left out of
-    the total, which would bear its mark for ever.
+    A sum of several that is NaN or infinite counts as broken and is left out of the total, which
+    would bear its mark for ever.
 
     Attributes:
+        take: Takes in a value, without waiting for it.
         total: The sum of what has been fetched.
-        count: How many values were added.
-        broken: How many sums were not finite.
+        count: How many values were fetched.
+        broken: How many of their sums were not finite.
     """
+
+    take: Callable[[Any], object]
 
     def __init__(self) -> None:
         self.total = 0.0
         self.count = self.broken = 0
 
     @abstractmethod
-    def add(self, value: Any) -> None:
-        """Take in a value, without waiting for it."""
+    def shrink(self) -> None:
+        """To be called after MOST_KEPT values at the latest: keep less of them."""
 
     @abstractmethod
     def fetch(self) -> None:
-        """Bring `total` and `broken` up to the last value added."""
+        """Bring `total`, `count` and `broken` up to the last value taken."""
 
-    def _take(self, sum_: float) -> None:
+    def _add(self, sum_: float, count: int) -> None:
+        self.count += count
         if math.isfinite(sum_):
             self.total += sum_
         else:
@@ -49,60 +53,23 @@ def accumulator_for(value: Any) -> Accumulator | None:
     """What sums up values of the type of `value`; None if that is no number of any backend."""
     kind = type(value)
     if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
-        return _Numbers()
+        return _Kept(_sum_here)
     backend = kind.__module__.partition(".")[0]
-    if backend == "numpy" and isinstance(value, np.ndarray):
-        return _Numbers()
     if backend == "torch" and hasattr(value, "detach"):
         return _TorchTensors()
+    if isinstance(value, np.ndarray):
+        return _Arrays(_sum_here)
     if backend in ("jax", "jaxlib") and kind.__name__ == "ArrayImpl":
-        return _Handles(_sum_on_jax)
+        return _Kept(_sum_on_jax)
     if backend == "tensorflow" and hasattr(value, "numpy") and not hasattr(value, "assign"):
-        return _Handles(_sum_on_tensorflow)
+        return _Kept(_sum_on_tensorflow)
     if backend == "tensorflow" and hasattr(value, "fetch"):
         return _Remote()
     return None
 
 
-class _Numbers(Accumulator):
-    """Numbers that are here already."""
-
-    def add(self, value: Any) -> None:
-        self.count += 1
-        self._take(float(value))
-
-    def fetch(self) -> None:
-        pass
-
-
-class _TorchTensors(Accumulator):
-    """A tensor may be written to in place once its step is over: added up at once, there."""
-
-    _sum: Any = None
-
-    def add(self, value: Any) -> None:
-        self.count += 1
-        value = value.detach()
-        if self._sum is None or self._sum.device != value.device:
-            self.fetch()
-            self._sum = _torch_zero(value)
-        self._sum.add_(value)
-
-    def fetch(self) -> None:
-        if self._sum is not None:
-            self._take(self._sum.item())
-            self._sum = None
-
-
-def _torch_zero(value: Any) -> Any:
-    import torch
-
-    exact = torch.float32 if value.device.type == "mps" else torch.float64
-    return torch.zeros((), dtype=exact, device=value.device)
-
-
-class _Handles(Accumulator):
-    """Values that never change: kept, and summed up by their device a chunk at a time.
+class _Kept(Accumulator):
+    """Values that never change: kept, and summed up where they lie a chunk at a time.
 
     Args:
         add_up: Adds up so many values at most, into one on their device.
@@ -113,23 +80,72 @@ class _Handles(Accumulator):
         self._add_up = add_up
         self._kept: list[Any] = []
         self._sums: list[Any] = []
+        self._counted = 0
+        self.take = self._kept.append  # the same list for good: nothing is quicker
 
-    def add(self, value: Any) -> None:
-        self.count += 1
-        kept = self._kept
-        kept.append(value)
-        if len(kept) == MOST_KEPT:
-            self._sums.append(self._add_up(kept))
-            self._kept = []
-            if len(self._sums) == MOST_KEPT:
-                self._sums = [self._add_up(self._sums)]
+    def shrink(self) -> None:
+        if not self._kept:
+            return
+        self._counted += len(self._kept)
+        self._sums.append(self._add_up(self._kept))
+        self._kept.clear()
+        if len(self._sums) == MOST_KEPT:
+            self._sums = [self._add_up(self._sums)]
 
     def fetch(self) -> None:
-        kept, sums = self._kept, self._sums
-        self._kept, self._sums = [], []
-        for values in filter(None, (kept, sums)):
-            one = values[0] if len(values) == 1 else self._add_up(values)
-            self._take(float(np.asarray(one)))
+        if len(self._kept) == 1 and not self._sums:
+            self._add(float(np.asarray(self._kept.pop())), 1)
+            return
+        self.shrink()
+        if self._sums:
+            one = self._sums[0] if len(self._sums) == 1 else self._add_up(self._sums)
+            self._add(float(np.asarray(one)), self._counted)
+            self._sums, self._counted = [], 0
+
+
+class _Arrays(_Kept):
+    """NumPy's arrays, which may be written to later."""
+
+    def __init__(self, add_up: Callable[[list[Any]], Any]) -> None:
+        super().__init__(add_up)
+        keep = self.take
+        self.take = lambda value: keep(float(value))
+
+
+class _TorchTensors(Accumulator):
+    """A tensor may be written to in place once its step is over: added up at once, there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sum: Any = None
+        self._counted = 0
+
+    def take(self, value: Any) -> None:
+        value = value.detach()
+        if self._sum is None or self._sum.device != value.device:
+            self.fetch()
+            self._sum = _torch_zero(value)
+        self._sum.add_(value)
+        self._counted += 1
+
+    def shrink(self) -> None:
+        pass
+
+    def fetch(self) -> None:
+        if self._sum is not None:
+            self._add(self._sum.item(), self._counted)
+            self._sum, self._counted = None, 0
+
+
+def _torch_zero(value: Any) -> Any:
+    import torch
+
+    exact = torch.float32 if value.device.type == "mps" else torch.float64
+    return torch.zeros((), dtype=exact, device=value.device)
+
+
+def _sum_here(values: list[Any]) -> float:
+    return sum(map(float, values))
 
 
 def _sum_on_tensorflow(values: list[Any]) -> Any:
@@ -152,7 +168,7 @@ def _jax_sum() -> Callable[[list[Any], int], Any]:
 
     def add_up(values: list[Any], number: Any) -> Any:
         stacked = jnp.stack([jnp.asarray(value, jnp.float32) for value in values])
-        return jnp.sum(jnp.where(jnp.arange(MOST_KEPT) < number, stacked, 0.0))
+        return jnp.sum(jnp.where(jnp.arange(len(values)) < number, stacked, 0.0))
 
     return jax.jit(add_up)
 
@@ -160,24 +176,22 @@ def _jax_sum() -> Callable[[list[Any], int], Any]:
 class _Remote(Accumulator):
     """Values that workers of a parameter server compute: nothing here can add them up.
 
-    Past so many that are kept, the older half is waited for; it was scheduled long before.
+    Of those that are kept the older half is waited for; it was scheduled long before.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._kept: list[Any] = []
+        self.take = self._kept.append
 
-    def add(self, value: Any) -> None:
-        self.count += 1
-        self._kept.append(value)
-        if len(self._kept) == 2 * MOST_KEPT:
-            older, self._kept = self._kept[:MOST_KEPT], self._kept[MOST_KEPT:]
-            self._take_all(older)
+    def shrink(self) -> None:
+        self._fetch(len(self._kept) // 2)
 
     def fetch(self) -> None:
-        kept, self._kept = self._kept, []
-        self._take_all(kept)
+        self._fetch(len(self._kept))
 
-    def _take_all(self, values: list[Any]) -> None:
-        for value in values:
-            self._take(float(np.asarray(value.fetch())))
+    def _fetch(self, number: int) -> None:
+        older = self._kept[:number]
+        del self._kept[:number]
+        for value in older:
+            self._add(float(np.asarray(value.fetch())), 1)

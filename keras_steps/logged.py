@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from keras_steps.device_scalars import Accumulator, accumulator_for
+from keras_steps.device_scalars import MOST_KEPT, Accumulator, accumulator_for
 from keras_steps.reports import NOTHING, Sum
 
 
@@ -17,7 +17,9 @@ class Logged:
 
     def __init__(self) -> None:
         self._series: dict[str, _Series] = {}
+        self._names = self._series.keys()
         self._first = self._before = self._latest = 0
+        self._taken = 0
 
     def add(self, values: Mapping[str, Any], iteration: int) -> None:
         """Take in what an iteration logs. Nothing is read from a device.
@@ -33,17 +35,26 @@ class Logged:
         if iteration != self._latest:
             self._before, self._latest = self._latest, iteration
             self._first = self._first or iteration
+        if values.keys() != self._names:
+            self._note_part(values)
+        series = self._series
         for name, value in values.items():
-            series = self._series.get(name)
-            if series is None:
-                series = self._series[name] = self._new(name, value)
-            if series.logged_in < self._before:
-                raise self._lacks(name, self._before)
-            series.logged_in = iteration
-            series.add(value)
+            each = series[name]
+            each.logged_in = iteration
+            if type(value) is not each.kind:
+                each.take_up(value)
+            if each.may_have_a_shape and len(value.shape):
+                raise self._no_scalar(name, value)
+            each.take(value)
+        self._taken += 1
+        if self._taken >= MOST_KEPT:
+            self._taken = 0
+            for each in series.values():
+                each.shrink()
 
     def sums(self) -> dict[str, Sum]:
         """The sums up to now; waits for what has been logged."""
+        self._taken = 0
         for name, series in self._series.items():
             if series.logged_in < self._latest:
                 raise self._lacks(name, self._latest)
@@ -55,21 +66,35 @@ class Logged:
 
     def set_state(self, state: Mapping[str, list[float]]) -> None:
         """Begin with the sums that `get_state` gave."""
-        self._series = {name: _Series(name, Sum(*sums)) for name, sums in state.items()}
-        self._first = self._before = self._latest = 0
+        self._series.clear()
+        self._series.update({name: _Series(name, Sum(*sums)) for name, sums in state.items()})
+        self._first = self._before = self._latest = self._taken = 0
 
     @property
     def names(self) -> list[str]:
         return list(self._series)
 
-    def _new(self, name: str, value: Any) -> _Series:
-        if self._latest != self._first:
-            known = ", ".join(self._series) or "nothing"
-            raise ValueError(
-                f"log({name}=...) is new in iteration {self._latest}; those before logged {known}. "
-                "Log the same names in each iteration, as the values are averaged over them."
-            )
-        return _Series(name)
+    def _note_part(self, values: Mapping[str, Any]) -> None:
+        """Some of the names only: that the iteration before had all is seen here."""
+        for name in values:
+            if name not in self._series:
+                if self._latest != self._first:
+                    known = ", ".join(self._series) or "nothing"
+                    raise ValueError(
+                        f"log({name}=...) is new in iteration {self._latest}; those before logged "
+                        f"{known}. Log the same names in each iteration, as the values are "
+                        "averaged over them."
+                    )
+                self._series[name] = _Series(name)
+                self._series[name].logged_in = self._before
+            elif self._series[name].logged_in < self._before:
+                raise self._lacks(name, self._before)
+
+    def _no_scalar(self, name: str, value: Any) -> ValueError:
+        return ValueError(
+            f"log({name}=...) takes a scalar; received a value of shape {tuple(value.shape)}. "
+            "Reduce it first, as with a mean over the batch."
+        )
 
     def _lacks(self, name: str, iteration: int) -> ValueError:
         return ValueError(
@@ -79,26 +104,36 @@ class Logged:
 
 
 class _Series:
-    """The values of one name."""
+    """The values of one name.
+
+    Attributes:
+        logged_in: The latest iteration that had one.
+        kind: Their type; another one is to be taken up.
+        take: Takes in a value of this type, without waiting for it.
+    """
+
+    take: Callable[[Any], object]
 
     def __init__(self, name: str, begun_with: Sum = NOTHING) -> None:
         self.logged_in = 0
+        self.kind: type | None = None
+        self.may_have_a_shape = False
         self._name = name
         self._begun_with = begun_with
-        self._kind: type | None = None
         self._accumulator: Accumulator | None = None
 
-    def add(self, value: Any) -> None:
-        if type(value) is not self._kind:
-            self._take_up(value)
-        shape = getattr(value, "shape", None)
-        if shape is not None and len(shape):
-            raise ValueError(
-                f"log({self._name}=...) takes a scalar; received a value of shape {tuple(shape)}. "
-                "Reduce it first, as with a mean over the batch."
-            )
-        assert self._accumulator is not None
-        self._accumulator.add(value)
+    def take_up(self, value: Any) -> None:
+        """Go on with values of another type."""
+        accumulator = accumulator_for(value)
+        if accumulator is None:
+            raise TypeError(f"log({self._name}=...) takes a number; received {_described(value)}")
+        self._begun_with, self._accumulator = self.sum(), accumulator
+        self.kind, self.take = type(value), accumulator.take
+        self.may_have_a_shape = hasattr(value, "shape")
+
+    def shrink(self) -> None:
+        if self._accumulator is not None:
+            self._accumulator.shrink()
 
     def sum(self) -> Sum:
         """Waits for the values."""
@@ -111,13 +146,6 @@ class _Series:
             raise
         done = self._accumulator
         return self._begun_with.plus(Sum(done.total, done.count, done.broken))
-
-    def _take_up(self, value: Any) -> None:
-        accumulator = accumulator_for(value)
-        if accumulator is None:
-            raise TypeError(f"log({self._name}=...) takes a number; received {_described(value)}")
-        self._begun_with, self._accumulator = self.sum(), accumulator
-        self._kind = type(value)
 
 
 def _described(value: Any) -> str:

@@ -34,21 +34,23 @@ KINDS = {"float": float, "numpy": np.float32, "array": np.array, "device": on_de
 def test_adds_up_exactly_whatever_the_number(kind, number):
     accumulator = accumulator_for(KINDS[kind](0))
     for value in range(number):
-        accumulator.add(KINDS[kind](value))
+        accumulator.take(KINDS[kind](value))
+        if value % MOST_KEPT == MOST_KEPT - 1:
+            accumulator.shrink()
     accumulator.fetch()
     assert accumulator.total == sum(range(number))
     assert (accumulator.count, accumulator.broken) == (number, 0)
 
 
 def test_keeps_a_bounded_number_of_values():
-    accumulator = accumulator_for(on_device(0))
-    value = on_device(0.5)
-    for _ in range(MOST_KEPT**2 + 3):
-        accumulator.add(value)
-        held = [*vars(accumulator).get("_kept", []), *vars(accumulator).get("_sums", [])]
-        assert len(held) < 2 * MOST_KEPT
-    accumulator.fetch()
-    assert accumulator.total == (MOST_KEPT**2 + 3) / 2
+    logged, value, number = Logged(), on_device(0.5), MOST_KEPT**2 + 3
+    most = 0
+    for iteration in range(1, number + 1):
+        logged.add({"loss": value}, iteration)
+        accumulator = vars(logged._series["loss"]._accumulator)
+        most = max(most, *(len(accumulator.get(name, ())) for name in ("_kept", "_sums")))
+    assert most < MOST_KEPT
+    assert logged.sums() == {"loss": Sum(number / 2, number, 0)}
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
