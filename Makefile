@@ -87,11 +87,12 @@ test-slow: .venv/.stamp $(BACKENDS:%=.venv-%/.stamp)  ## run the tests that the 
 	@KERAS_STEPS_TEST_FLAVOUR=tf_keras .venv-tf_keras/bin/python $(PYTEST) -m slow $(ARGS)
 
 # What depends on Keras's version, on TensorFlow with the oldest one supported and with tomorrow's.
+VERSIONED = tests/contract tests/test_keras_internals*.py tests/test_evaluation_internals.py tests/test_fit_adapter.py \
+    tests/test_global_step.py tests/test_neighbours.py tests/test_saving.py tests/test_training_data.py
+test-floor: VERSIONED += tests/callbacks
 test-floor test-nightly: test-%: .venv-%/.stamp
-	@echo "== $@: pytest on TensorFlow with the Keras of .venv-$*"
-	@.venv-$*/bin/python $(PYTEST) tests/contract tests/callbacks tests/test_keras_internals*.py \
-	    tests/test_evaluation_internals.py tests/test_fit_adapter.py tests/test_global_step.py \
-	    tests/test_neighbours.py tests/test_saving.py tests/test_training_data.py $(ARGS)
+	@echo "== test-$*: pytest on TensorFlow with the Keras of .venv-$*"
+	@.venv-$*/bin/python $(PYTEST) $(VERSIONED) $(ARGS)
 
 test-distributed: .venv/.stamp .venv-jax/.stamp .venv-tf_keras/.stamp  ## run the tests that start several processes
 	@echo "== test-distributed: clusters of tf_keras"
