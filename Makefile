@@ -28,7 +28,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport TF_USE_LEGACY_KERAS
 unexport KERAS_STEPS_TEST_FLAVOUR
 
-.PHONY: help demo test lint format types wheel clean test-all $(BACKENDS:%=test-%) \
+.PHONY: help demo demo-gan test lint format types wheel clean test-all $(BACKENDS:%=test-%) \
         test-slow test-floor test-nightly test-distributed test-browser test-kill notebooks docs
 .DELETE_ON_ERROR:
 
@@ -39,6 +39,10 @@ help:  ## list these commands
 demo: .venv/.stamp  ## train on handwritten digits; again: go on (STRATEGY=default|mirrored STEPS=300)
 	@echo "== demo: $(STEPS) steps on handwritten digits, strategy $(STRATEGY)"
 	@.venv/bin/python demo/digits.py --strategy "$(STRATEGY)" --steps "$(STEPS)"
+
+demo-gan: .venv/.stamp  ## train a GAN on them, with two global steps; again: go on (ARGS="--loop --steps 3000")
+	@echo "== demo-gan: a generator and a critic of handwritten digits"
+	@.venv/bin/python demo/gan.py $(ARGS)
 
 test: .venv/.stamp  ## run the tests on TensorFlow (ARGS="-k NAME -x" goes to pytest)
 	@echo "== test: pytest on the TensorFlow backend"

@@ -15,6 +15,7 @@ from flavours import (
 )
 
 from keras_steps.keras_internals import build_optimizer, state_variables
+from keras_steps.keras_internals.optimizers import trained_by
 
 OPTIMIZERS = {
     "adam": (lambda: keras.optimizers.Adam(0.01), no_scope),
@@ -56,3 +57,18 @@ def test_leaves_alone_what_belongs_to_a_model_that_is_not_built():
     build_optimizer(model)
     assert not model.built
     fit(model, [])
+
+
+@pytest.mark.skipif(IS_TF_KERAS, reason="it has no JAX, and keeps other books")
+def test_what_stands_for_several_optimizers_has_been_built_for_none_itself():
+    class Both:
+        def __init__(self, *optimizers):
+            self.iterations = optimizers[0].iterations
+            self.variables = [v for optimizer in optimizers for v in optimizer.variables]
+
+    model = make_model()
+    model.second = keras.optimizers.SGD(0.1)
+    model.second.build(model.trainable_variables[:2])
+    both = Both(model.optimizer, model.second)
+    assert trained_by(both, model) == []
+    assert trained_by(model.second, model) == model.trainable_variables[:2]

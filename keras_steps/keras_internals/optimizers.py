@@ -76,11 +76,11 @@ def trained_by(optimizer: Any, model: Any) -> list[Any]:
     """The variables for which an optimizer of the model has been built, in its order.
 
     Seen in Keras 3.12 and 3.15; tf_keras 2.21 keeps their keys, and its legacy optimizers
-    none.
+    none. Nor does an object that stands for several optimizers, as fit needs it on JAX.
     """
     core = core_optimizer(optimizer)
     if backend_of(model) != "tf_keras":
-        return list(core._trainable_variables)
+        return list(getattr(core, "_trainable_variables", ()))
     order = getattr(core, "_index_dict", None) or {}
     known = {core._var_key(variable): variable for variable in model.variables} if order else {}
     return [known[key] for key in sorted(order, key=order.__getitem__) if key in known]
