@@ -117,9 +117,9 @@ test-browser: .venv/.stamp-browser  ## look at TensorBoard's page in headless Ch
 	@echo "== test-browser: pytest with Chromium"
 	@.venv/bin/python -m pytest -m browser tests/browser $(ARGS)
 
-notebooks: .venv/.stamp-notebooks  ## run the notebooks from their text, and keep them with their outputs
+notebooks: .venv/.stamp-notebooks  ## run the notebooks from their text, and keep them with their outputs (ARGS=04: that one)
 	@echo "== notebooks: running them"
-	@.venv/bin/python notebooks/build.py
+	@.venv/bin/python notebooks/build.py $(ARGS)
 
 docs: .venv/.stamp-docs  ## build the site of the docs into docs/_build/html; a warning is an error
 	@echo "== docs: building docs/_build/html/index.html"
