@@ -98,11 +98,13 @@ test-floor test-nightly: test-%: .venv-%/.stamp
 	@echo "== test-$*: pytest on TensorFlow with the Keras of .venv-$*"
 	@.venv-$*/bin/python $(PYTEST) $(VERSIONED) $(ARGS)
 
-test-distributed: .venv/.stamp .venv-jax/.stamp .venv-tf_keras/.stamp  ## run the tests that start several processes
+test-distributed: .venv/.stamp $(BACKENDS:%=.venv-%/.stamp)  ## run the tests that start several processes
 	@echo "== test-distributed: clusters of tf_keras"
 	@KERAS_STEPS_TEST_FLAVOUR=tf_keras .venv-tf_keras/bin/python -m pytest -m distributed tests/distributed $(ARGS)
 	@echo "== test-distributed: clusters of Keras 3 on TensorFlow"
 	@.venv/bin/python -m pytest -m distributed tests/distributed $(ARGS)
+	@echo "== test-distributed: processes of torch"
+	@KERAS_BACKEND=torch .venv-torch/bin/python -m pytest -m distributed tests/distributed $(ARGS)
 	@echo "== test-distributed: devices of JAX"
 	@KERAS_BACKEND=jax .venv-jax/bin/python -m pytest -m distributed tests/distributed $(ARGS)
 

@@ -120,7 +120,7 @@ def overhead() -> bool:
     ]
     table("An iteration on which nothing is due", head, rows)
     limit = MICROSECOND + least["bare for, with an empty Python call"] - least["bare for"]
-    name = "over, log a float" if FLAVOUR == "torch" else "over, log a tensor"
+    name = "over, log a float"
     cost = least[name] - least["bare for"]
     return bar(f"{name}, less bare for: 1 µs and a Python call", cost, limit, " ns")
 

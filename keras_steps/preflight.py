@@ -71,7 +71,8 @@ def resting_counter(clock: Clock) -> str:
     return (
         f"The counter of {clock.optimizer.name!r} has not moved in {clock.check_at} executions: "
         "nothing that waits for its steps will fire or stop. If the model has several "
-        "optimizers, name the one that counts: optimizer='g_optimizer'."
+        "optimizers, name the one that counts: optimizer='g_optimizer'. A loop whose optimizer's "
+        "state lies outside of it, as in JAX, says the step by a function: StepLoop(optimizer=f)."
     )
 
 

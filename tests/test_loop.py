@@ -283,6 +283,36 @@ def test_its_own_count_is_a_variable_that_is_always_up_to_date():
     assert int(np.asarray(the_loop.global_step)) == 5
 
 
+def test_c24_two_optimizers_have_a_clock_each():
+    class Both(keras.Sequential):
+        pass
+
+    model = Both([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1, name="spare"), "mse")
+    model.g_optimizer, model.d_optimizer = keras.optimizers.SGD(0.1), keras.optimizers.SGD(0.2)
+    seen = {name: Recorder(2, optimizer=f"{name}_optimizer") for name in "gd"}
+    rates = [
+        ks.StepScheduledLR(lambda step: 0.1 / (1 + step), optimizer="g_optimizer"),
+        ks.StepScheduledLR(lambda step: 1.0 + step, optimizer="d_optimizer"),
+    ]
+    stop = ks.StopAtStep(3, optimizer="g_optimizer")
+    with ks.StepLoop([*seen.values(), *rates, stop], model=model) as the_loop:
+        for _ in the_loop.over(range(100)):
+            for optimizer, updates in ((model.d_optimizer, 5), (model.g_optimizer, 1)):
+                ks.set_global_step(optimizer, ks.global_step(optimizer) + updates)
+            the_loop.log(loss=0.0)
+    assert seen["g"].steps == [2]
+    assert seen["d"].steps == [5, 10, 15]  # once for each execution that crossed its grid
+    assert [logs["learning_rate"] for logs in seen["g"].logs] == pytest.approx([0.05])
+    assert [logs["learning_rate"] for logs in seen["d"].logs] == pytest.approx([1.0, 6.0, 11.0])
+    with (
+        pytest.warns(UserWarning, match="has not moved in 10 executions.*name the one that counts"),
+        ks.StepLoop([Recorder(5)], model=model) as the_loop,
+    ):
+        for _ in the_loop.over(range(11)):
+            ks.set_global_step(model.g_optimizer, ks.global_step(model.g_optimizer) + 1)
+
+
 # What is refused.
 
 

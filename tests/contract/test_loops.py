@@ -13,7 +13,6 @@ from keras_steps.step_callback import Order
 from keras_steps.testing import Recorder
 
 quiet = pytest.mark.filterwarnings("ignore:.*(NaN at step|no checkpoint of step)")
-LOOP_ROWS = {name: row for name, row in ROWS.items() if name != "StepBackupAndRestore"}
 TIMES = ("steps_per_second", "examples_per_second")
 
 
@@ -31,8 +30,8 @@ def assert_same_reports(one, other):
 def test_1_2_the_same_run_both_ways_fires_at_the_same_steps_with_the_same_reports():
     seen = []
     for train in (fit, loop):
-        events = {name: Events() for name in LOOP_ROWS}
-        callbacks = [row.make(events[name]) for name, row in LOOP_ROWS.items()]
+        events = {name: Events() for name in ROWS}
+        callbacks = [row.make(events[name]) for name, row in ROWS.items()]
         recorder, model = Recorder(7), make_model()
         for _ in range(2):
             stop = ks.StopAtStep(num_steps=30)
@@ -94,7 +93,7 @@ def test_8_order_at_a_step_is_not_that_of_the_list():
 
 
 def test_7_a_wrong_optimizer_raises_at_construction():
-    for row in LOOP_ROWS.values():
+    for row in ROWS.values():
         callback = row.make(Events())
         callback.optimizer = "g_optimizer"
         with pytest.raises(ValueError, match="has no attribute 'g_optimizer'"):
@@ -105,7 +104,7 @@ def test_7_a_wrong_optimizer_raises_at_construction():
 def test_5_watching_changes_nothing():
     states = []
     for with_them in (False, True):
-        rows = [row for row in LOOP_ROWS.values() if not row.before_updates and with_them]
+        rows = [row for row in ROWS.values() if not row.before_updates and with_them]
         model = SETTINGS["plain"].model()
         loop(model, [row.make(Events()) for row in rows], batches=BATCHES, epochs=2)
         states.append(state_of(model))
