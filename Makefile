@@ -28,8 +28,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport TF_USE_LEGACY_KERAS
 unexport KERAS_STEPS_TEST_FLAVOUR
 
-.PHONY: help demo demo-gan test lint format types wheel clean test-all $(BACKENDS:%=test-%) \
-        test-slow test-floor test-nightly test-distributed test-browser test-kill notebooks docs
+.PHONY: help demo demo-gan demo-workers test lint format types wheel clean \
+        test-all $(BACKENDS:%=test-%) test-slow test-floor test-nightly test-distributed test-browser test-kill notebooks docs
 .DELETE_ON_ERROR:
 
 help:  ## list these commands
@@ -43,6 +43,10 @@ demo: .venv/.stamp  ## train on handwritten digits; again: go on (STRATEGY=defau
 demo-gan: .venv/.stamp  ## train a GAN on them, with two global steps; again: go on (ARGS="--loop --steps 3000")
 	@echo "== demo-gan: a generator and a critic of handwritten digits"
 	@.venv/bin/python demo/gan.py $(ARGS)
+
+demo-workers: .venv/.stamp  ## the first demo, by two worker processes (STEPS=300)
+	@echo "== demo-workers: $(STEPS) steps on handwritten digits, two workers"
+	@.venv/bin/python demo/workers.py demo/digits.py --strategy workers --steps "$(STEPS)"
 
 test: .venv/.stamp  ## run the tests on TensorFlow (ARGS="-k NAME -x" goes to pytest)
 	@echo "== test: pytest on the TensorFlow backend"

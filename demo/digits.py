@@ -8,7 +8,7 @@ After Ctrl-C, or a kill, it goes on with what was left of the 300. The folder de
     logs/          for TensorBoard: tensorboard --logdir demo_output/logs
     loss_and_learning_rate.png
 
-    python demo/digits.py [--strategy default|mirrored] [--steps 300] [--output demo_output]
+    python demo/digits.py [--strategy default|mirrored|workers] [--steps 300] [--output demo_output]
 """
 
 import argparse
@@ -35,8 +35,10 @@ from keras_steps import (
     list_checkpoints,
     stop_reason,
 )
+from keras_steps.distribution import is_chief, prepare
 from keras_steps.schedules import cosine, warmup
 
+STRATEGIES = ("default", "mirrored", "workers")
 HELD_OUT = 297  # of the 1,797 images
 # Two sessions of 300 steps are the whole schedule; further ones go on at the final rate.
 SCHEDULE = warmup(60, cosine(2e-3, 540, final=1e-4), initial=1e-4)
@@ -50,9 +52,10 @@ def main() -> None:
     done = max((c.step for c in list_checkpoints(output / "checkpoints")), default=0)
     last_step = (done // options.steps + 1) * options.steps  # the next multiple
     (x, y), held_out = load_images()
+    scope = make_scope(options.strategy)
     keras.utils.set_random_seed(0)
-    with make_scope(options.strategy):
-        model = build_model()
+    with scope:
+        model = prepare(build_model())
     history = StepHistory(10)
     model.fit(
         x,
@@ -74,6 +77,8 @@ def main() -> None:
     )
     if stop_reason(model) == "signal":
         sys.exit(f"stopped at step {global_step(model)}: the same command goes on from there")
+    if not is_chief(model):
+        return
     plot = output / "loss_and_learning_rate.png"
     draw(history, plot)
     print(f"global step {global_step(model)}")
@@ -89,7 +94,7 @@ def parse_arguments() -> argparse.Namespace:
         return int(text)
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--strategy", choices=("default", "mirrored"), default="default")
+    parser.add_argument("--strategy", choices=STRATEGIES, default="default")
     parser.add_argument("--steps", type=positive, default=300, help="go on to the next multiple")
     parser.add_argument("--output", type=Path, default=Path("demo_output"))
     return parser.parse_args()
@@ -111,11 +116,14 @@ def make_scope(strategy: str) -> contextlib.AbstractContextManager:
         return contextlib.nullcontext()
     if keras.backend.backend() != "tensorflow":
         sys.exit(
-            f"error: MirroredStrategy needs KERAS_BACKEND=tensorflow, not {keras.backend.backend()}"
+            f"error: --strategy {strategy} needs KERAS_BACKEND=tensorflow, "
+            f"not {keras.backend.backend()}"
         )
     import tensorflow as tf
 
     tf.get_logger().setLevel("ERROR")
+    if strategy == "workers":
+        return tf.distribute.MultiWorkerMirroredStrategy().scope()
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope()
