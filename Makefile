@@ -28,8 +28,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport TF_USE_LEGACY_KERAS
 unexport KERAS_STEPS_TEST_FLAVOUR
 
-.PHONY: help demo demo-gan demo-workers test lint format types wheel clean \
-        test-all $(BACKENDS:%=test-%) test-slow test-floor test-nightly test-distributed test-browser test-kill notebooks docs
+.PHONY: help demo demo-gan demo-workers test lint format types wheel clean test-all $(BACKENDS:%=test-%) \
+        test-slow test-floor test-nightly test-distributed test-browser test-kill notebooks docs
 .DELETE_ON_ERROR:
 
 help:  ## list these commands
