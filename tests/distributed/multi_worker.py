@@ -14,7 +14,7 @@ from keras_steps.testing import Recorder  # noqa: E402
 
 spe = int(os.environ["SPE"])
 with strategy.scope():
-    model = make_model(keras.optimizers.SGD(0.1), steps_per_execution=spe)
+    model = ks.distribution.prepare(make_model(keras.optimizers.SGD(0.1), steps_per_execution=spe))
 options = tf.data.Options()
 options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
 data = tf.data.Dataset.from_tensor_slices(arrays(20)).batch(BATCH).with_options(options)

@@ -19,7 +19,7 @@ options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoSha
 results = {}
 for action in ("rollback", "stop"):
     with strategy.scope():
-        model = make_model(keras.optimizers.Adam(0.01))
+        model = ks.distribution.prepare(make_model(keras.optimizers.Adam(0.01)))
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH).with_options(options)
     history = ks.StepHistory(2)
     model.fit(data, verbose=0, callbacks=[StopOnNaN(4, action=action), history])

@@ -60,6 +60,16 @@ def test_models_of_every_kind_train_alike_on_both_workers(devices, kinds):
             assert message in result["refused"][name]
 
 
+def test_workers_agree_on_a_nan_that_one_of_them_has_met():
+    results = run_cluster("multi_worker_nan.py", {"worker": 2}, limit=240, report_from=["worker"])
+    first, second = results["worker", 0], results["worker", 1]
+    for action, reason, reported in (("rollback", None, [2, 4, 6, 8]), ("stop", "nan", [2, 4, 6])):
+        assert first[action] == second[action]
+        assert (first[action]["step"], first[action]["reason"]) == (8, reason)
+        assert first[action]["reported"] == reported
+        assert ("nan" in str(first[action]["state"])) == (action == "stop")
+
+
 def _in_one_process():
     """The history and the weights of the same fit without a strategy."""
     keras.utils.set_random_seed(1)
