@@ -61,7 +61,7 @@ def remove_partials(directory: Path) -> None:
     Call it while nothing else writes there.
     """
     for path in directory.iterdir():
-        if _PARTIAL.fullmatch(path.name):
+        if _PARTIAL.fullmatch(path.name) and path.is_file():
             os.unlink(path)
 
 

@@ -235,6 +235,14 @@ class BackingUp:
         self._wait()
         self._fit.run.workers.by_chief(lambda: self._directory.drop_past(step))
 
+    def let_write(self) -> None:
+        """Wait for what is being written.
+
+        Raises:
+            OSError: If that has failed.
+        """
+        self._writer.wait()
+
     def finish(self, *, is_done: bool) -> None:
         """Wait for the last write; a done fit makes way for the next one of the script.
 

@@ -52,7 +52,8 @@ class BackupDirectory:
         remove_partials(self.path)
         known = {manifest.stem for manifest in self._manifests()}
         for file in self.path.glob("backup_*_step_*.npz"):
-            if file.stem not in known and _MANIFEST.fullmatch(f"{file.stem}.json"):
+            is_ours = _MANIFEST.fullmatch(f"{file.stem}.json") and file.is_file()
+            if is_ours and file.stem not in known:
                 file.unlink()
 
     def save(self, step: int, state: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Path:
@@ -128,7 +129,8 @@ class BackupDirectory:
     def _manifests(self) -> list[Path]:
         if not self.path.is_dir():
             return []
-        return [path for path in self.path.iterdir() if _MANIFEST.fullmatch(path.name)]
+        found = (path for path in self.path.iterdir() if _MANIFEST.fullmatch(path.name))
+        return [path for path in found if path.is_file()]
 
 
 def _number(manifest: Path) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_steps import clock as clocks
@@ -37,6 +39,20 @@ if TYPE_CHECKING:
     from keras_steps.step_callback import StepCallback
 
 
+def _retired_by_errors(method: Callable[..., None]) -> Callable[..., None]:
+    """What raises in a hook of Keras's ends the fit, of which no callback is told."""
+
+    @functools.wraps(method)
+    def hook(fit: FitAdapter, *args: Any) -> None:
+        try:
+            method(fit, *args)
+        except BaseException:
+            fit.retire()
+            raise
+
+    return hook
+
+
 class FitAdapter:
     """Stands in for `model.train_function` between train begin and train end.
 
@@ -57,6 +73,7 @@ class FitAdapter:
         self.model = model
         self.call = call
         self.callbacks = callbacks
+        self.thread = threading.get_ident()
         self.params = getattr(call.callbacks, "params", None) or {}
         self.has_begun = self.is_under_way = False
         self.epoch = Epoch(cuts_last=self.cuts_last)
@@ -73,16 +90,17 @@ class FitAdapter:
         self.log_names: list[str] = []
         """Names in the logs of the last execution that was attended to."""
 
+    @_retired_by_errors
     def begin(self) -> None:
         """Begin the run; from here on `model.train_function` is this adapter."""
         if self.has_begun:
             return
+        self._replace_a_broken_off_one()
+        self.run = Run(FitTraining(self.model), self.callbacks)
+        self.run.owner = self
         self.has_begun = True
         for callback in self.callbacks:
             callback._fit = self
-        self._replace_a_broken_off_one()
-        self.run = Run(FitTraining(self.model), self.callbacks)
-        self.run.owner = self.call.callbacks
         self._console = Console(self.model)
         self._console.callbacks = self.call.callbacks
         self.run.print_line = self.print_line
@@ -97,6 +115,8 @@ class FitAdapter:
         if self._resumption is not None:
             self.run.set_state(self._resumption.run_state)
             first_epoch = self._resumption.position.epoch
+            if first_epoch >= self.call.epochs:  # no epoch is left, but what fires at the end
+                self.run.epoch = first_epoch - 1
             is_over = self._resumption.is_over or self.run.stop_reason is not None
         self.is_under_way = True
         if self.run.is_over or is_over:
@@ -197,6 +217,7 @@ class FitAdapter:
 
     # ------------------------------------------------------------ epochs and the end
 
+    @_retired_by_errors
     def open_epoch(self, epoch: int) -> None:
         self.begin()
         if self.epoch.is_open or not self.is_under_way:
@@ -226,6 +247,7 @@ class FitAdapter:
         if self.run.signal:  # it came between two epochs
             self.run.attention_at = 0
 
+    @_retired_by_errors
     def close_epoch(self) -> None:
         if self.epoch.is_open:
             self.epoch.is_open = False
@@ -235,6 +257,7 @@ class FitAdapter:
                 self._backup.keep_moment()
             self.run.close_epoch()
 
+    @_retired_by_errors
     def end_epoch(self, logs: Mapping[str, Any] | None) -> None:
         if self.epoch.has_ended:
             return
@@ -250,19 +273,20 @@ class FitAdapter:
         self.run.settle(self._last_logs)
         self.run.heed_signals()
 
+    @_retired_by_errors
     def end(self) -> None:
         """Called by each callback's `on_train_end`; the first ends the run."""
         if self.is_under_way:
             self.is_under_way = False
             self._console.callbacks = None
-            try:
-                self.run.end(self._last_logs)
-            finally:
-                self.retire()
+            self.run.end(self._last_logs)
+            self.retire()
 
     def retire(self) -> None:
         """Give the model its train_function back, and let what comes through pass."""
         self.is_under_way = False
+        if self.has_begun:
+            self.run.break_off()
         if not self._functions:
             return
         self.run.attention_at, self.run.deadline = NEVER, None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from keras_steps.fit_adapter import FitAdapter
 from keras_steps.keras_internals import (
@@ -34,10 +36,37 @@ def arrive(callback: StepCallback, kind: type[StepCallback]) -> FitAdapter:
     known = (c._fit for c in ours if c._fit is not None)
     fit = next((fit for fit in known if fit.call.callbacks is call.callbacks), None)
     if fit is None:
+        _retire_broken_off(ours)
         fit = _KINDS.get(backend_of(callback._model), FitAdapter)(callback._model, call, ours)
+        _ARRIVED.add(fit)
     if callback is ours[-1]:
         fit.begin()
     return fit
+
+
+def _retire_broken_off(callbacks: list[StepCallback]) -> None:
+    """End what fits have left behind that were broken off unseen, before another begins.
+
+    Raises:
+        RuntimeError: If one of `callbacks` is in a fit that is going on.
+    """
+    around = [call.callbacks for call in calls_around()]
+    for callback in callbacks:
+        fit = callback._fit
+        if fit is not None and any(fit.call.callbacks is each for each in around):
+            name = type(callback).__name__
+            raise RuntimeError(
+                f"this {name} follows the fit of {fit.model.name!r}, and was passed to a fit that "
+                f"was called within it. Give the inner fit a {name} of its own."
+            )
+        if fit is not None:
+            fit.retire()
+    for fit in list(_ARRIVED):  # those of other threads are not on the stack
+        if fit.thread == threading.get_ident() and fit.call.callbacks not in around:
+            fit.retire()
+
+
+_ARRIVED: WeakSet[FitAdapter] = WeakSet()
 
 
 class JaxFit(FitAdapter):

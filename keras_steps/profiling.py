@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ class Trace:
     Args:
         backend: One of BACKENDS.
         log_dir: The directory that TensorBoard is pointed at.
-        owner: By whom one can tell whether it was left behind.
+        owner: The fit that is traced. It is not kept: without it, a trace was left behind.
     """
 
     under_way: ClassVar[Trace | None] = None
@@ -32,7 +33,7 @@ class Trace:
 
     def __init__(self, backend: str, log_dir: Path, owner: Any) -> None:
         self.backend = backend
-        self.owner = owner
+        self._owner = weakref.ref(owner)
         # Profilers name a run by the second: two traces within one would overwrite each other.
         self._staging = log_dir / f".trace_{os.getpid()}"
 
@@ -42,6 +43,9 @@ class Trace:
         Raises:
             ProfilerIsBusyError: If a trace is under way already, ours or someone else's.
         """
+        other = Trace.under_way
+        if other is not None and other._owner() is None:
+            other.discard()
         _wait_for_devices(self.backend)
         _start(self.backend, str(self._staging))
         Trace.under_way = self

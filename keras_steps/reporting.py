@@ -82,7 +82,7 @@ class Reporting(StepCallback, ABC):
     Evaluation results are written at once, at their step; a report at the same step then
     has what is left. The writer is opened with the first of them, when the run knows from
     which step it goes on, and closed at the end of the fit. After a fit that was broken
-    off by an error, it is closed when the next one begins.
+    off by an error, it is closed too.
 
     Args:
         every: As in StepCallback.
@@ -163,7 +163,6 @@ class Reporting(StepCallback, ABC):
         return Path(self._placed[1])
 
     def begin(self, run: Run) -> None:
-        self.close_writer()
         self._begin(run)
         for other in run.callbacks:
             if other is self or not isinstance(other, Reporting):

@@ -54,7 +54,7 @@ class Run:
         self.evaluations = Evaluations()
         self.stop_reason: str | None = None
         self.is_backed_up = self.is_resumed = False
-        self.is_ending = False
+        self.is_ending = self.has_ended = False
         self.is_chief = is_chief(model)
         self.workers = Workers(model, is_chief=self.is_chief)
         self.meetings: Meetings | None = None
@@ -471,14 +471,23 @@ class Run:
         self.is_ending = True
         self._agenda.complete(logs)
         self._add_what_fires_last(logs)
+        if self._agenda:
+            self.set_out()  # not yet where all epochs were done, but for what fires last
         self._fire()
         for callback in self.callbacks:
             callback.end(self)
+        self.has_ended = True
 
     def break_off(self) -> None:
-        """An error has ended the run: nothing fires, the callbacks close what they have open."""
+        """Unless it has ended, let the callbacks close what they have open; nothing fires."""
+        if self.has_ended:
+            return
+        self.has_ended = True
         for callback in self.callbacks:
-            callback.break_off(self)
+            try:
+                callback.break_off(self)
+            except Exception as error:  # another one is on its way, or the next run
+                preflight.warn(f"{type(callback).__name__}, broken off: {error!r}")
 
     def _is_at_the_end(self) -> bool:
         """Whether this is known to be the last step, and that no clock says otherwise by now."""

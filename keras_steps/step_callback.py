@@ -39,8 +39,8 @@ class StepCallback(keras.callbacks.Callback):
     scaling it fires when a step of its grid has been reached, once.
 
     Args:
-        every: When to fire: an interval in steps, or a trigger. None: `on_step` is never
-            called, only `on_evaluation`.
+        every: When to fire: an interval in steps, or a trigger. None is for subclasses without
+            an `on_step`: they have only `on_evaluation`.
         optimizer: Whose counter to follow in a model with several optimizers: the name
             of the model's attribute, or a function from the model to the optimizer.
             Default: `model.optimizer`.
@@ -87,7 +87,8 @@ class StepCallback(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        self.trigger = None if every is None else as_trigger(every, f"{name}(every)")
+        never_fires = every is None and type(self).on_step is StepCallback.on_step
+        self.trigger = None if never_fires else as_trigger(every, f"{name}(every)")
         self.optimizer = _checked_optimizer(optimizer, self)
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
@@ -126,7 +127,11 @@ class StepCallback(keras.callbacks.Callback):
         """Called after the last firing of a run that ended without an error."""
 
     def break_off(self, run: Run) -> None:
-        """Called instead where an error has ended a loop: close what is open, fire nothing."""
+        """Called instead after an error or interrupt: close what is open, let go of what is held.
+
+        At once, if that came through a training step or a callback of this library; else before
+        the next fit or training step. The model may not be usable.
+        """
 
     def refuse_loop(self, training: LoopTraining) -> None:
         """Raise ValueError if this callback can do nothing in such a loop of one's own."""

@@ -232,7 +232,7 @@ class _Either(Trigger):
         return " | ".join(map(repr, self.parts))
 
 
-def as_trigger(every: int | Trigger, name: str, start: int = 0) -> Trigger:
+def as_trigger(every: int | Trigger | None, name: str, start: int = 0) -> Trigger:
     """The trigger that an argument `every` stands for: itself, or EverySteps of an int."""
     if isinstance(every, Trigger):
         return every

@@ -64,12 +64,22 @@ def test_random_states_come_back(tmp_path):
 
 def test_the_newest_stay_and_foreign_files_are_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    saved(tmp_path, 10, 20, 30, keep=2)
+    (tmp_path / "backup_1_step_1.json").write_text("mine")
+    (tmp_path / "backup_000009_step_00000090.json").mkdir()
+    (tmp_path / "backup_000009_step_00000090.npz").mkdir()
+    (tmp_path / ".keras_steps_0123abcd_mine").mkdir()
+    backups, _ = saved(tmp_path, 10, 20, 30, keep=2)
+    backups.begin()
+    assert backups.newest().state["step"] == 30
     assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".keras_steps_0123abcd_mine",
         "backup_000002_step_00000020.json",
         "backup_000002_step_00000020.npz",
         "backup_000003_step_00000030.json",
         "backup_000003_step_00000030.npz",
+        "backup_000009_step_00000090.json",
+        "backup_000009_step_00000090.npz",
+        "backup_1_step_1.json",
         "notes.txt",
     ]
 

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import threading
 import warnings
 import weakref
 
@@ -99,6 +100,92 @@ def test_the_model_is_whole_after_an_error_before_an_update(error):
     assert ks.global_step(model) == 6
     fit(model, [], batches=4)
     assert ks.global_step(model) == 10
+
+
+class _Holds(Recorder):
+    """Notes how its runs end."""
+
+    def __init__(self):
+        super().__init__(2)
+        self.ends = []
+
+    def end(self, run):
+        self.ends.append("end")
+
+    def break_off(self, run):
+        self.ends.append("broken off")
+
+
+def _interrupts(step, logs):
+    raise KeyboardInterrupt
+
+
+class _FailsToLetGo(Recorder):
+    def break_off(self, run):
+        raise OSError("no space left")
+
+
+def test_callbacks_are_told_at_once_of_what_comes_through_a_step_or_one_of_them():
+    holds, at_epoch_end = _Holds(), ks.OnStep(ks.AtSteps(10), _interrupts)
+    for breaks in (ks.OnStep(ks.AtSteps(3), _interrupts), at_epoch_end):
+        with pytest.raises(KeyboardInterrupt):
+            fit(make_model(), [holds, breaks], validation_data=arrays(1))
+    assert holds.ends == ["broken off"] * 2
+    with pytest.raises(RuntimeError, match="cannot begin"):
+        fit(make_model(), [holds, _CannotBegin(1)])
+    assert holds.ends == ["broken off"] * 3
+    fit(make_model(), [holds])
+    assert holds.ends == ["broken off"] * 3 + ["end"]
+
+
+class _CannotBegin(Recorder):
+    def begin(self, run):
+        raise RuntimeError("cannot begin")
+
+
+def test_of_other_errors_they_are_told_before_the_next_fit_of_whatever_model():
+    holds = _Holds()
+    with pytest.raises(RuntimeError):
+        fit(make_model(), [holds, _Raises("on_epoch_end", RuntimeError())])
+    assert holds.ends == []
+    fit(make_model(), [Recorder(2)])
+    assert holds.ends == ["broken off"]
+
+
+def test_one_that_fails_to_let_go_is_named_and_the_others_are_told():
+    holds = _Holds()
+    with (
+        pytest.warns(UserWarning, match="_FailsToLetGo, broken off: OSError.*no space left"),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        fit(make_model(), [_FailsToLetGo(2), holds, ks.OnStep(ks.AtSteps(3), _interrupts)])
+    assert holds.ends == ["broken off"]
+
+
+def test_a_fit_in_another_thread_is_left_alone():
+    holds, inner = _Holds(), _Holds()
+
+    def in_a_thread(step, logs):
+        thread = threading.Thread(target=fit, args=(make_model(), [inner]))
+        thread.start()
+        thread.join(120)
+
+    fit(make_model(), [holds, ks.OnStep(ks.AtSteps(3), in_a_thread)])
+    assert (holds.ends, inner.ends) == (["end"], ["end"])
+    assert holds.steps == inner.steps == [2, 4, 6, 8, 10]
+
+
+def test_a_fit_within_a_fit_takes_no_callback_of_that():
+    recorder, another = Recorder(2), Recorder(2)
+
+    def inner(step, logs):
+        fit(make_model(seed=2), [another], batches=4)
+        with pytest.raises(RuntimeError, match="Give the inner fit a Recorder of its own"):
+            fit(make_model(seed=2), [recorder])
+
+    fit(make_model(), [recorder, ks.OnStep(ks.AtSteps(3), inner)])
+    assert recorder.steps == [2, 4, 6, 8, 10]
+    assert another.steps == [2, 4]
 
 
 def _generator(batches, fails_at):

@@ -124,8 +124,6 @@ class StepBackupAndRestore(StepCallback):
         for message in self._running.warnings():
             preflight.warn(message)
         assert self._fit is not None
-        if self._signals is not None:
-            self._signals.stop()
         self._signals = SignalWatch(self.signals, run.interrupt, self._fit.is_running)
         self._signals.start("StepBackupAndRestore(on_signal)")
 
@@ -173,12 +171,12 @@ class StepBackupAndRestore(StepCallback):
         """Behind the last firing: save the end, and end the process if that was asked for."""
         if self._session is None:
             return
-        if run.executions and run.stop_reason != "nan" and not fit.is_suspended:
-            self._session.save(self._step, ended=run.stop_reason, is_done=run.is_done)
-        self._session.finish(is_done=run.is_done)
-        if self._signals is not None:
-            self._signals.stop()
-        self._run = self._session = self._signals = None
+        try:
+            if run.executions and run.stop_reason != "nan" and not fit.is_suspended:
+                self._session.save(self._step, ended=run.stop_reason, is_done=run.is_done)
+            self._session.finish(is_done=run.is_done)
+        finally:
+            self.break_off(run)
         if run.stop_reason == "signal" and self.exit_code is not None:
             raise SystemExit(self.exit_code)
 
@@ -198,6 +196,15 @@ class StepBackupAndRestore(StepCallback):
                 "StepBackupAndRestore finds optimizers among the attributes of the model, and the "
                 "one that counts the steps is none: model.optimizer = optimizer makes it one."
             )
+
+    def break_off(self, run: Run) -> None:
+        """Let go of the fit: the handlers of signals are put back, a backup comes to its end."""
+        session, signals = self._session, self._signals
+        self._run = self._session = self._signals = self._resumption = None
+        if signals is not None:
+            signals.stop()
+        if session is not None:
+            session.let_write()
 
     @property
     def _step(self) -> int:

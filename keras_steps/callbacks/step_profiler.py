@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from keras_steps import preflight
-from keras_steps.keras_internals import backend_of, calls_around, is_within
+from keras_steps.keras_internals import backend_of, is_within
 from keras_steps.profiling import (
     BACKENDS,
     ProfilerIsBusyError,
@@ -33,8 +33,8 @@ class StepProfiler(StepCallback):
 
     Traces appear as `log_dir/plugins/profile/step_00001000`, named by the step at which they
     begin, when they are complete: look at them with `pip install tensorboard-plugin-profile`
-    and `tensorboard --logdir logs`. The end of the fit ends a trace early. One that an error
-    or interrupt broke off is thrown away when the next fit with a StepProfiler begins. A fresh
+    and `tensorboard --logdir logs`. The end of the fit ends a trace early; an error or interrupt
+    throws it away, at the latest when the next fit with a callback of this library begins. A fresh
     run leaves an earlier one's traces alone and writes to `logs_2`; a run that goes on from a
     step above 0 replaces those past its step. While another profiler is at work, such as that
     of `keras.callbacks.TensorBoard(profile_batch=...)`, due traces are left out, with one
@@ -62,6 +62,7 @@ class StepProfiler(StepCallback):
     order = Order.BACKUP  # a trace begins when all else at its step is done
     uses_model = False
     _run: Run | None = None
+    _trace: Trace | None = None
 
     def __init__(
         self,
@@ -85,12 +86,9 @@ class StepProfiler(StepCallback):
         self.companions: list[StepCallback] = [_TraceEnd(self)]
 
     def begin(self, run: Run) -> None:
-        left = Trace.under_way
-        if left is not None and not _is_under_way(left.owner):
-            left.discard()
         self._run = run
         self._place: Path | None = None
-        self._trace: Trace | None = None
+        self._trace = None
         self._begun_at = self._ends_at = 0
         self._shift = self.steps_to_end(run.batches)
         self._has_warned = False
@@ -144,9 +142,9 @@ class StepProfiler(StepCallback):
         self._trace = self._run = None
 
     def break_off(self, run: Run) -> None:
-        if self._trace is not None:
-            self._trace.discard()
-        self._trace = self._run = None
+        trace, self._trace, self._run = self._trace, None, None
+        if trace is not None:
+            trace.discard()
 
     def _stop(self, trace: Trace, run: Run) -> None:
         self._trace = None
@@ -192,12 +190,6 @@ class StepProfiler(StepCallback):
         if not self._has_warned:
             self._has_warned = True
             preflight.warn(f"StepProfiler: {message}")
-
-
-def _is_under_way(owner: Any) -> bool:
-    """Whether the fit, known by its CallbackList, or the loop has not ended."""
-    is_fit = any(call.callbacks is owner for call in calls_around())
-    return is_fit or bool(getattr(owner, "is_under_way", False))
 
 
 class _TraceEnd(StepCallback):

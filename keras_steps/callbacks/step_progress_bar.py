@@ -63,7 +63,6 @@ class StepProgressBar(StepCallback):
     def begin(self, run: Run) -> None:
         from tqdm.auto import tqdm
 
-        self._close()
         self._run = run
         if not run.is_chief:
             return

@@ -62,9 +62,6 @@ class StopAfter(StepCallback):
         self._time_is_up = _TimeIsUp(self.seconds)
         super().__init__(self._time_is_up, optimizer=optimizer)
 
-    def prepare(self, run: Run) -> None:
-        self._time_is_up.at = None  # a fit that was broken off may have left it
-
     def begin(self, run: Run) -> None:
         self._run = run
 

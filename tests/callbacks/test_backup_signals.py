@@ -9,15 +9,19 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
-from flavours import BATCH, arrays, fit, keras, make_model, state_of
+from flavours import BATCH, IS_TF_KERAS, arrays, fit, keras, make_model, state_of
 
 import keras_steps as ks
+from keras_steps import backing_up, backups
 from keras_steps.backups import BackupDirectory
 from keras_steps.step_callback import Order
 from keras_steps.testing import FakeClock, Recorder
 
 BATCHES = 10
+TIMED = ["steps_per_second", "examples_per_second"]
+"""Columns that go by the clock."""
 
 
 class Sends(ks.StepCallback):
@@ -109,6 +113,70 @@ def test_the_backup_has_the_step_also_where_nothing_was_due(tmp_path):
     assert step_of(tmp_path) in (7, 8)  # on JAX and torch threads call such hooks
 
 
+@pytest.mark.parametrize("function", ["copied", "sha256_of"], ids=["copy", "write"])
+def test_a_signal_while_a_backup_is_made(tmp_path, monkeypatch, function):
+    module = backing_up if function == "copied" else backups
+    inner, calls = getattr(module, function), []
+
+    def sending(*args):
+        calls.append(args)
+        if len(calls) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return inner(*args)
+
+    def train(place):
+        keras.backend.clear_session()
+        model = make_model(keras.optimizers.Adam(0.01))
+        fit(model, [ks.StepBackupAndRestore(place, 4)], batches=BATCHES, epochs=3)
+        return (model,)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, function, sending)
+        (model,) = train(tmp_path / "stopped")
+    assert ks.stop_reason(model) == "signal"
+    assert 8 <= ks.global_step(model) == step_of(tmp_path / "stopped") <= 12
+    assert_same(train(tmp_path / "whole"), train(tmp_path / "stopped"))
+
+
+class SendsWhenRead(keras.utils.Sequence if IS_TF_KERAS else keras.utils.PyDataset):
+    """Data during whose evaluation a signal comes."""
+
+    sends = False
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        if self.sends:
+            self.sends = False
+            os.kill(os.getpid(), signal.SIGTERM)
+        return arrays(1, seed=index)
+
+
+@pytest.mark.parametrize(("by", "at"), [("EvaluateEveryN", 4), ("validation_data", 10)])
+def test_a_signal_during_an_evaluation_that_is_then_done_to_its_end(tmp_path, by, at):
+    def train(place, *, sends=False, **fit_args):
+        data = SendsWhenRead()
+        arm = ks.OnStep(ks.AtSteps(2), lambda step, logs: setattr(data, "sends", sends))
+        keras.backend.clear_session()
+        model, recorder = make_model(keras.optimizers.Adam(0.01)), Recorder(100)
+        callbacks = [ks.StepBackupAndRestore(place, 100), recorder, arm]
+        if by == "EvaluateEveryN":
+            callbacks.append(ks.EvaluateEveryN(data, 4))
+        else:
+            fit_args["validation_data"] = data
+        fit(model, callbacks, batches=BATCHES, epochs=2, **fit_args)
+        return model, [step for step, _ in recorder.evaluations]
+
+    whole = train(tmp_path / "whole")
+    first = train(tmp_path / "stopped", sends=True)
+    assert (ks.stop_reason(first[0]), step_of(tmp_path / "stopped")) == ("signal", at)
+    assert first[1] == [at]
+    again = train(tmp_path / "stopped")
+    assert first[1] + again[1] == whole[1]
+    assert_same(whole, again)
+
+
 def test_another_signal_by_name(tmp_path):
     model, _, _ = script(tmp_path, Sends(7, signal.SIGUSR1), on_signal=("SIGUSR1", "SIGTERM"))
     assert (ks.stop_reason(model), step_of(tmp_path)) == ("signal", 7)
@@ -143,6 +211,36 @@ def test_c29_a_time_stop_is_backed_up_and_goes_on(tmp_path, whole):
     assert counts.validated == [(0, False)]
     again = script(tmp_path)
     assert_same(whole, again)
+
+
+@pytest.mark.parametrize(("reason", "saved"), [("time", []), ("signal", [30])])
+def test_a_stop_at_the_last_step_leaves_to_the_next_start_what_fires_at_the_end(
+    tmp_path, reason, saved
+):
+    class IsLate(ks.StepCallback):
+        def __init__(self, clock):
+            super().__init__(ks.AtSteps(29))
+            self.clock = clock
+
+        def on_step(self, step, logs):
+            self.clock.advance(60)
+
+    def train(place, *more):
+        checkpoints = ks.StepCheckpoint(place / "checkpoints", 100)
+        writers = [ks.StepCSVLogger(place / "log.csv", 7), checkpoints]
+        model, _, _ = script(place / "backup", *writers, *more)
+        rows = pandas.read_csv(place / "log.csv").drop(columns=TIMED, errors="ignore")
+        saved = [checkpoint.step for checkpoint in ks.list_checkpoints(checkpoints.place)]
+        return ks.stop_reason(model), saved, rows
+
+    whole = train(tmp_path / "whole")
+    with FakeClock() as clock:
+        stops = {"time": [ks.StopAfter(seconds=60), IsLate(clock)], "signal": [Sends(30)]}
+        first = train(tmp_path / "stopped", *stops[reason])
+    assert first[:2] == (reason, saved)
+    again = train(tmp_path / "stopped")
+    assert again[:2] == whole[:2] == (None, [30])
+    pandas.testing.assert_frame_equal(again[2], whole[2])
 
 
 def test_c28_after_a_nan_the_last_good_backup_stays(tmp_path):
@@ -186,11 +284,13 @@ def test_a_keyboard_interrupt_leaves_model_and_backup_usable(tmp_path, whole):
 
     keras.backend.clear_session()
     model = make_model(keras.optimizers.Adam(0.01))
+    before = signal.getsignal(signal.SIGTERM)
     backup = ks.StepBackupAndRestore(tmp_path, 5)
     data = {"batches": BATCHES, "epochs": 3, "validation_data": arrays(2, seed=5)}
     with pytest.raises(KeyboardInterrupt):
         fit(model, [backup, Interrupts()], **data)
-    assert ks.global_step(model) == 17
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert (ks.global_step(model), step_of(tmp_path)) == (17, 15)
     model.evaluate(*arrays(1), verbose=0)
     fit(model, [backup], **data)  # the same cell once more, with the same objects
     assert ks.global_step(model) == 30

@@ -184,16 +184,54 @@ def test_c38_tomorrow_the_same_with_200(tmp_path):
     data = {"shuffle": False, "epochs": 30}
     assert ks.global_step(script(tmp_path, more=[ks.StopAtStep(100)], **data)[0]) == 100
     assert ks.global_step(script(tmp_path, more=[ks.StopAtStep(200)], **data)[0]) == 200
+    model, recorder, _ = script(tmp_path, more=[ks.StopAtStep(150)], **data)
+    assert (ks.global_step(model), recorder.steps) == (200, [])
 
 
 def test_c36_num_steps_is_not_counted_anew(tmp_path):
-    script(tmp_path, 25, epochs=10, more=[ks.StopAtStep(num_steps=40)])
+    for killed_at in (12, 25):
+        script(tmp_path, killed_at, epochs=10, more=[ks.StopAtStep(num_steps=40)])
     model, _, _ = script(tmp_path, epochs=10, more=[ks.StopAtStep(num_steps=40)])
     assert ks.global_step(model) == 40
     model, recorder, _ = script(tmp_path, epochs=10, more=[ks.StopAtStep(num_steps=40)])
     assert (ks.global_step(model), recorder.steps) == (40, [])
     model, _, _ = script(tmp_path, epochs=10, more=[ks.StopAtStep(num_steps=60)])
     assert ks.global_step(model) == 60
+
+
+@pytest.mark.filterwarnings("ignore:.*no multiple of steps_per_execution")
+@pytest.mark.parametrize("spe", [1, 4])
+@pytest.mark.parametrize(("end", "killed_at"), [(25, 23), (20, 13)])
+def test_c34_a_resume_that_ends_off_the_grid(tmp_path, spe, end, killed_at):
+    """Its last step is saved, evaluated and reported once; also where it is an epoch's last."""
+    if FLAVOUR == "torch" and spe > 1:
+        pytest.skip("torch refuses steps_per_execution > 1")
+
+    def train(place, killed_at=None):
+        evaluations = Recorder(1000)
+        more = [
+            ks.EvaluateEveryN(arrays(2, seed=4), 6, prefix="test_"),
+            ks.StepCheckpoint(place / "checkpoints", 6, max_to_keep=None),
+            ks.StepCSVLogger(place / "log.csv", 6),
+            ks.StopAtStep(end),
+            evaluations,
+        ]
+        script(place / "backup", killed_at, every=5, more=more, spe=spe)
+        rows = (place / "log.csv").read_text().split("\n")[1:-1]
+        reported = [int(row.partition(",")[0]) for row in rows]
+        saved = [checkpoint.step for checkpoint in ks.list_checkpoints(place / "checkpoints")]
+        made = [step for step, logs in evaluations.evaluations if "test_loss" in logs]
+        return reported, saved, made
+
+    whole = train(tmp_path / "whole")
+    before = train(tmp_path / "killed", killed_at)[2]
+    *written, after = train(tmp_path / "killed")
+    assert written == list(whole[:2])
+    assert sorted({*before, *after}) == whole[2]
+    for steps in (*written, after):
+        assert steps.count(end) == 1
+        assert steps == sorted(set(steps))
+    assert train(tmp_path / "killed") == (*written, [])
 
 
 def test_epochs_that_are_done_and_more_epochs(tmp_path, whole):

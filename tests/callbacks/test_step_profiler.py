@@ -288,11 +288,13 @@ class _BreakAtEpochEnd(keras.callbacks.Callback):
     ids=["error", "interrupt", "between executions"],
 )
 @pytest.mark.parametrize("again", [True, False], ids=["same callback", "another"])
-def test_what_a_broken_off_fit_left_is_thrown_away_by_the_next(tmp_path, breaks, error, again):
+def test_what_a_broken_off_fit_left_is_thrown_away(tmp_path, breaks, error, again):
+    """At once, or by the next fit where no callback of ours is told of the error."""
     profiler = StepProfiler(tmp_path, 10)
     with pytest.raises(error):
         fit(make_model(), [profiler, breaks], batches=13)
     assert traces(tmp_path) == {}
+    assert (Trace.under_way is not None) == isinstance(breaks, _BreakAtEpochEnd)
     profiler = profiler if again else StepProfiler(tmp_path, 10)
     fit(make_model(), [profiler], batches=16)
     assert traces(tmp_path) == {10: 5}

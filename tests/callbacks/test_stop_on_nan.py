@@ -518,7 +518,7 @@ def test_a_second_fit_and_a_copy_begin_afresh(capsys):
     assert lines[1] == "the loss was nan in steps 11 to 15: back to step 10"
 
 
-def test_a_copy_after_a_fit_that_was_broken_off_holds_no_state():
+def test_a_fit_that_is_broken_off_leaves_no_state_in_memory():
     class BreaksOff(ks.StepCallback):
         def on_step(self, step, logs):
             raise RuntimeError("broken off")
@@ -526,8 +526,7 @@ def test_a_copy_after_a_fit_that_was_broken_off_holds_no_state():
     callback = StopOnNaN(2, action="rollback")
     with pytest.raises(RuntimeError, match="broken off"):
         fit(make_model(), [callback, BreaksOff(3)])
-    assert callback.companions[0]._good.step == 2
-    assert copy.deepcopy(callback).companions[0]._good is None
+    assert callback.companions[0]._good is None
 
 
 def test_patience_goes_back_too():

@@ -591,3 +591,37 @@ def test_a_listener_may_load_what_was_saved(tmp_path, capsys):
     fit(model, callbacks, batches=12)
     assert loaded == [(0, 0), (5, 5), (10, 10), (12, 12)]
     assert ks.global_step(model) == 12
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda every: ks.EvaluateEveryN(OTHER, every),
+        lambda every: ks.LogEveryN(every),
+        lambda every: ks.OnStep(every, print),
+        lambda every: ks.ReportEveryN(print, every),
+        lambda every: ks.StepBackupAndRestore("backup", every),
+        lambda every: ks.StepCheckpoint("checkpoints", every),
+        lambda every: ks.StepCSVLogger("log.csv", every),
+        lambda every: ks.StepHistory(every),
+        lambda every: ks.StepProfiler("logs", every),
+        lambda every: ks.StepScheduled("rate", lambda step: 1.0, every=every),
+        lambda every: ks.StepTensorBoard("logs", every),
+        lambda every: ks.StopOnNaN(every),
+        lambda every: Recorder(every),
+    ],
+)
+def test_one_that_would_never_fire_is_refused(make):
+    with pytest.raises(TypeError, match=r"a trigger.*received None"):
+        make(None)
+
+
+def test_one_without_an_action_needs_no_steps():
+    seen = []
+
+    class OnlyEvaluations(ks.StepCallback):
+        def on_evaluation(self, step, logs):
+            seen.append(step)
+
+    fit(make_model(), [OnlyEvaluations(), ks.EvaluateEveryN(OTHER, 4)])
+    assert seen == [4, 8, 10]
