@@ -180,11 +180,6 @@ class StepBackupAndRestore(StepCallback):
         if run.stop_reason == "signal" and self.exit_code is not None:
             raise SystemExit(self.exit_code)
 
-    def break_off(self, run: Run) -> None:
-        if self._signals is not None:
-            self._signals.stop()
-        self._run = self._session = self._signals = None
-
     def refuse_loop(self, training: LoopTraining) -> None:
         if not training.holds_its_state:
             raise ValueError(
