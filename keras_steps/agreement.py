@@ -127,13 +127,14 @@ class Meetings:
         self._most = 1
 
     def meet(
-        self, executions: int, seconds: float, remaining: Sequence[float | None]
+        self, executions: int, time: float, remaining: Sequence[float | None]
     ) -> tuple[bool, list[bool]]:
         """Hold the meeting after so many executions.
 
         Args:
             executions: Those of the run so far.
-            seconds: What the run's stopwatch shows.
+            time: What this worker's clock shows. What the run did beside training counts as
+                well: a signal does not wait for it.
             remaining: For each that may wait for a time, the seconds until it is due; None for
                 one that doesn't. Of other workers than the chief only their number counts.
 
@@ -143,19 +144,19 @@ class Meetings:
         """
         due = [left is not None and left <= 0 for left in remaining]
         until = min((left for left in remaining if left is not None and left > 0), default=math.inf)
-        interval = self._next_interval(executions, seconds, 0.0 if any(due) else until)
+        interval = self._next_interval(executions, time, 0.0 if any(due) else until)
         row = np.array([self._workers.is_chief, self.signal is not None, interval, *due], np.int64)
         rows = self._workers.channel.gathered(row)
         by_chief = rows[rows[:, 0].argmax()]
         self.held += 1
-        self._met_at = executions, seconds
+        self._met_at = executions, time
         self.next_at = executions + int(by_chief[2])
         return bool(rows[:, 1].any()), [bool(is_due) for is_due in by_chief[3:]]
 
-    def _next_interval(self, executions: int, seconds: float, until: float) -> int:
+    def _next_interval(self, executions: int, time: float, until: float) -> int:
         """As many executions as fit into the time; after a firing one, to ask the clock again."""
         before, then = self._met_at
-        made, took = executions - before, seconds - then
+        made, took = executions - before, time - then
         most, self._most = self._most, min(MOST_EXECUTIONS, 2 * self._most)
         if until <= 0:
             return 1

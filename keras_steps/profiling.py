@@ -161,4 +161,12 @@ def _wait_for_devices(backend: str) -> None:
     else:
         import tensorflow as tf
 
-        tf.test.experimental.sync_devices()
+        names = [device.name for device in tf.config.list_logical_devices()]
+        task = names[0].partition("/device:")[0]  # those of this process come first
+        if all(name.startswith(f"{task}/") for name in names):
+            tf.test.experimental.sync_devices()
+            return
+        for name in names:  # that waits for none of another process
+            if name.startswith(f"{task}/"):
+                with tf.device(name):
+                    tf.raw_ops.SyncDevice()

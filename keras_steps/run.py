@@ -344,7 +344,7 @@ class Run:
         assert self.meetings is not None
         now, times = clocks.now(), [watch.due_time for watch in self._watches]
         remaining = [None if time is None else time - now for time in times]
-        is_signalled, due = self.meetings.meet(self.executions, self.stopwatch.seconds(), remaining)
+        is_signalled, due = self.meetings.meet(self.executions, now, remaining)
         late = [watch for watch, is_due in zip(self._watches, due, strict=True) if is_due]
         return is_signalled, late
 

@@ -17,12 +17,15 @@ HERE = Path(__file__).parent
 def run_cluster(script, jobs, *, limit, report_from, ends_with=0, **settings):
     """Run `script` once a task; returns what each task of the reporting jobs has reported.
 
+    With it comes `output`, what the task has printed.
+
     Args:
         script: A file beside this one. It reports by `report(thing)`.
         jobs: Tasks a job, such as {"worker": 2}.
         limit: Seconds after which all processes are killed and the test fails.
         report_from: The jobs whose tasks are waited for; the others are ended then.
-        ends_with: The exit code of each of them. One that is killed leaves no report.
+        ends_with: The exit code of each of them, or a dict of codes by (job, index). One that
+            is killed leaves no report.
         settings: Environment variables for all of them.
     """
     cluster = {job: [f"127.0.0.1:{port}" for port in _free_ports(n)] for job, n in jobs.items()}
@@ -34,7 +37,8 @@ def run_cluster(script, jobs, *, limit, report_from, ends_with=0, **settings):
                     tasks[job, index] = _Task(folder, script, cluster, job, index, settings)
             ends_at = time.monotonic() + limit
             waited_for = {key: task for key, task in tasks.items() if key[0] in report_from}
-            return {key: task.result(ends_at, ends_with) for key, task in waited_for.items()}
+            codes = ends_with if isinstance(ends_with, dict) else dict.fromkeys(tasks, ends_with)
+            return {key: task.result(ends_at, codes[key]) for key, task in waited_for.items()}
         finally:
             for task in tasks.values():
                 task.end()

@@ -1,10 +1,12 @@
 """One worker of a run that is backed up, and that a signal may end.
 
 SIGNAL and AT: what this worker sends itself, at which step, if it is number WHO.
+APART: the number of a worker that does not see the directory of the others.
 """
 
 import os
 import signal
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -23,7 +25,7 @@ with strategy.scope():
         [
             keras.layers.Input((4,)),
             keras.layers.Dense(3, activation="tanh"),
-            keras.layers.BatchNormalization(),
+            keras.layers.BatchNormalization(synchronized="SYNCHRONIZED" in os.environ),
             keras.layers.Dense(1),
         ]
     )
@@ -35,13 +37,15 @@ data = tf.data.Dataset.from_tensor_slices(arrays(12)).batch(BATCH).with_options(
 
 def strike(step, logs):
     if os.environ.get("WHO") == str(index) and step == int(os.environ["AT"]):
+        Path(folder, "struck").touch()
         os.kill(os.getpid(), getattr(signal, os.environ["SIGNAL"]))
 
 
 folder = os.environ["FOLDER"]
 recorder = Recorder(4)
+apart = "/apart" if os.environ.get("APART") == str(index) else ""
 backup = ks.StepBackupAndRestore(
-    f"{folder}/backup", every=5, on_change=os.environ.get("ON_CHANGE", "raise")
+    f"{folder}{apart}/backup", every=5, on_change=os.environ.get("ON_CHANGE", "raise")
 )
 history = model.fit(
     data,
