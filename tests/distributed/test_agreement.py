@@ -19,20 +19,33 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory):
-    """The rows of multi_worker_agreement.py from two workers of two devices each.
+ROWS = (
+    "callbacks_of_all_kinds",
+    "clocks_that_differ",
+    "budgets_that_differ",
+    "one_that_is_slow",
+    "early_stopping",
+    "nothing_to_agree_on",
+    "a_chief_that_fails",
+)
 
-    Beside them the folder that they wrote to.
-    """
-    folder = tmp_path_factory.mktemp("workers")
-    settings = {"FOLDER": str(folder), "DEVICES": "2"}
+
+def rows_of(folder, *rows, devices=1):
+    """The rows of multi_worker_agreement.py, from both workers."""
+    settings = {"FOLDER": str(folder), "DEVICES": str(devices), "ROWS": " ".join(rows)}
     results = run_cluster(
-        "multi_worker_agreement.py", {"worker": 2}, limit=280, report_from=["worker"], **settings
+        "multi_worker_agreement.py", {"worker": 2}, limit=250, report_from=["worker"], **settings
     )
     first, second = results["worker", 0], results["worker", 1]
-    assert first["replicas"] == second["replicas"] == 4
-    return first, second, folder
+    assert first["replicas"] == second["replicas"] == 2 * devices
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    """The rows from both workers, and the folder that they wrote to."""
+    folder = tmp_path_factory.mktemp("workers")
+    return *rows_of(folder, *ROWS), folder
 
 
 def of_both(workers, row):
@@ -92,6 +105,14 @@ def test_c31_a_time_trigger_goes_by_the_chiefs_clock(workers):
     assert row["both"] == [7, 32, 57, 82]
 
 
+def test_two_devices_a_worker(tmp_path):
+    first, second = rows_of(tmp_path, "clocks_that_differ", "early_stopping", devices=2)
+    for row in ("clocks_that_differ", "early_stopping"):
+        assert first[row] == second[row]
+    assert first["clocks_that_differ"]["timed"] == [11, 21, 31, 41, 51, 61, 71, 81]
+    assert first["early_stopping"]["reason"] == "early"
+
+
 def test_c31_a_time_budget_ends_all_at_one_step(workers):
     row = of_both(workers, "budgets_that_differ")
     assert (row["step"], row["reason"]) == (21, "time")
@@ -147,7 +168,7 @@ def backups_in(folder):
     return sorted(int(path.stem.split("_")[-1]) for path in Path(folder, "backup").glob("*.json"))
 
 
-def rows_in(folder):
+def table_in(folder):
     """What the CSV file holds, but for rates."""
     with open(folder / "metrics.csv") as file:
         return [{k: row[k] for k in ("step", "loss", "mae")} for row in csv.DictReader(file)]
@@ -184,7 +205,7 @@ def test_a_signal_to_one_and_then_a_kill_of_one(tmp_path, never_stopped):
     told = [line for line in results["worker", 0]["output"].splitlines() if "going on" in line]
     assert len(told) == 1 and "from step 15:" in told[0]
     assert "going on" not in results["worker", 1]["output"]
-    assert rows_in(tmp_path) == rows_in(folder)
+    assert table_in(tmp_path) == table_in(folder)
 
 
 def test_other_numbers_of_workers(tmp_path):
