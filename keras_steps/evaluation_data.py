@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_steps.keras_internals import Evaluator
+from keras_steps.keras_internals import Evaluator, is_coordinated
 from keras_steps.reports import scalars
 
 BATCH_SIZE = 32
@@ -82,9 +82,16 @@ class EvaluationData:
         """Make ready what can be used for many evaluations of `model`.
 
         Raises:
-            ValueError: If there is no batch, fewer than `steps`, or no end without `steps`.
+            ValueError: If there is no batch, fewer than `steps`, or no end without `steps`; on
+                parameter servers, if there is an end.
         """
         size = self.size()
+        if is_coordinated(model) and (self.steps is None or size not in (None, math.inf)):
+            raise ValueError(
+                f"{self.name} comes to an end, which an evaluation can't on parameter servers: "
+                "each worker goes through the data by itself. Pass a tf.data.Dataset that repeats, "
+                "and steps=100."
+            )
         if size == 0:
             raise ValueError(f"{self.name} is empty; an evaluation needs at least one batch.")
         if size == math.inf and self.steps is None:

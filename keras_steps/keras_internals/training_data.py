@@ -23,9 +23,16 @@ def training_data_of(model: Any, call: FitCall) -> TrainingData:
         call: The call of its fit.
 
     Raises:
-        ValueError: If it is a fit of the model's own, that goes through the data in its own way.
+        ValueError: If it is a fit of the model's own, that goes through the data in its own way,
+            or one on parameter servers.
     """
     source = call.data_source
+    if "ClusterCoordinator" in type(source).__name__:
+        raise ValueError(
+            "StepBackupAndRestore can't resume on parameter servers: nobody knows which batches "
+            "were trained on. Use StepCheckpoint, or tf_keras.callbacks.BackupAndRestore, which "
+            "begins the epoch again."
+        )
     if source is None:
         raise ValueError(
             f"Resuming inside an epoch needs Keras's own fit, and that of the model "
@@ -185,11 +192,6 @@ class _DataHandlerData(TrainingData):
     ) -> None:
         handler = self._source
         self._had_nothing = False
-        if skipping.batches and "ClusterCoordinator" in type(handler).__name__:
-            raise ValueError(
-                "Resuming inside an epoch isn't possible on parameter servers: which batches "
-                "the workers have taken is not known. Make backups at the ends of epochs."
-            )
         sought = seek_in_handler(handler, skipping.seekable)
         iterators: list[Any] = []
 

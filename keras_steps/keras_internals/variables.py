@@ -170,6 +170,11 @@ def variables_of(model: Any) -> Variables:
     return JaxState(model) if backend_of(model) == "jax" else Variables()
 
 
+def is_coordinated(model: Any) -> bool:
+    """Whether fit of `model` schedules steps for the workers of parameter servers."""
+    return getattr(model, "_cluster_coordinator", None) is not None
+
+
 def variables_of_loop(model: Any) -> Variables:
     """The way to the variables of `model`, or of none, in a loop of one's own.
 

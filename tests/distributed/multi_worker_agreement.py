@@ -88,16 +88,14 @@ def callbacks_of_all_kinds():
 def clocks_that_differ():
     """The other worker's clock goes three times as fast as the chief's."""
     with FakeClock() as clock:
-        timed, both = Recorder(ks.EverySecs(10)), Recorder(ks.EverySecs(25) | ks.AtSteps(7))
-        result = fitted([timed, both, ticking(clock, [1, 3][index])], batches=30, epochs=3)
+        timed, both = Recorder(ks.EverySecs(10)), Recorder(ks.EverySecs(13) | ks.AtSteps(7))
+        result = fitted([timed, both, ticking(clock, [1, 3][index])], epochs=3)
     return {**result, "timed": timed.steps, "both": both.steps}
 
 
 def budgets_that_differ():
     with FakeClock() as clock:
-        result = fitted(
-            [ks.StopAfter(seconds=20), ticking(clock, [1, 3][index])], batches=20, epochs=4
-        )
+        result = fitted([ks.StopAfter(seconds=14), ticking(clock, [1, 3][index])], epochs=4)
     return result
 
 
@@ -108,9 +106,9 @@ def one_that_is_slow():
         tf.py_function(lambda: time.sleep([0.002, 0.02][index]), [], [])
         return batch
 
-    slow = data_of(40).map(wait).repeat()
-    timed = Recorder(ks.EverySecs(0.5))
-    result = fitted([timed], data=slow, epochs=2, steps_per_epoch=100)
+    slow = data_of(20).map(wait).repeat()
+    timed = Recorder(ks.EverySecs(0.2))
+    result = fitted([timed], data=slow, epochs=2, steps_per_epoch=20)
     return {**result, "timed": timed.steps}
 
 

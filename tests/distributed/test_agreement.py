@@ -101,27 +101,27 @@ def test_c30_one_set_of_files(workers):
 def test_c31_a_time_trigger_goes_by_the_chiefs_clock(workers):
     """One second a step on the chief's clock, three on the other's."""
     row = of_both(workers, "clocks_that_differ")
-    assert row["timed"] == [11, 21, 31, 41, 51, 61, 71, 81]
-    assert row["both"] == [7, 32, 57, 82]
+    assert row["timed"] == [11, 21, 31]
+    assert row["both"] == [7, 20, 33]
 
 
 def test_two_devices_a_worker(tmp_path):
     first, second = rows_of(tmp_path, "clocks_that_differ", "early_stopping", devices=2)
     for row in ("clocks_that_differ", "early_stopping"):
         assert first[row] == second[row]
-    assert first["clocks_that_differ"]["timed"] == [11, 21, 31, 41, 51, 61, 71, 81]
+    assert first["clocks_that_differ"]["timed"] == [11, 21, 31]
     assert first["early_stopping"]["reason"] == "early"
 
 
 def test_c31_a_time_budget_ends_all_at_one_step(workers):
     row = of_both(workers, "budgets_that_differ")
-    assert (row["step"], row["reason"]) == (21, "time")
+    assert (row["step"], row["reason"]) == (15, "time")
 
 
 def test_c31_a_worker_that_is_ten_times_slower(workers):
     row = of_both(workers, "one_that_is_slow")
-    assert row["step"] == 200
-    assert len(row["timed"]) >= 4
+    assert row["step"] == 40
+    assert 2 <= len(row["timed"]) < 40
 
 
 def test_early_stopping_restores_the_same_weights(workers):

@@ -68,3 +68,38 @@ def test_parameter_server(spe):
     ends = ["10", "20", "30", "31"] if spe == 1 else ["12", "20", "31"]
     assert [line.split("/")[0] for line in lines_of(result)] == [f"step {n}" for n in ends]
     assert "already at step 31" in result["output"]
+
+
+def test_every_callback_on_parameter_servers(tmp_path):
+    """Each works, or raises before the first step and says why."""
+    result = run_cluster(
+        "parameter_server_callbacks.py",
+        {"chief": 1, "worker": 2, "ps": 2},
+        limit=280,
+        report_from=["chief"],
+        FOLDER=str(tmp_path),
+    )["chief", 0]
+    output, reported = result.pop("output"), result.pop("reported")
+    kinds = {n for n in ks.__all__ if isinstance(getattr(ks, n), type)}
+    callbacks = {n for n in kinds if issubclass(getattr(ks, n), ks.StepCallback)}
+    bases = {"StepCallback"}
+    assert {name.partition(",")[0] for name in result} == callbacks - bases
+
+    refused = {name: row for name, row in result.items() if row[0] == "ValueError"}
+    assert {name: row[2] for name, row in refused.items()} == {
+        "EvaluateEveryN, to the end": 0,
+        "StepBackupAndRestore": 0,
+    }
+    assert "comes to an end" in refused["EvaluateEveryN, to the end"][1]
+    assert "nobody knows which batches" in refused["StepBackupAndRestore"][1]
+    reasons = {"StepEarlyStopping": ["early", 40, True], "StopOnNaN": ["nan", 24, False]}
+    for name in result.keys() - refused.keys():
+        assert result[name] == reasons.get(name, ["reached", 31, True]), name
+
+    assert reported == [8, 16, 24, 31]
+    assert "norm=" in output and "back to step 8" in output
+    assert [each.step for each in ks.list_checkpoints(tmp_path / "checkpoints")] == [8, 16, 24, 31]
+    with open(tmp_path / "metrics.csv") as file:
+        assert [line.split(",")[0] for line in file] == ["step", "8", "16", "24", "31"]
+    assert len(list((tmp_path / "logs/train").iterdir())) == 1
+    assert list((tmp_path / "profile").rglob("*.xplane.pb"))
