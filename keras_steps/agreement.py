@@ -124,6 +124,7 @@ class Meetings:
         self.held = 0
         self.signal: str | None = None
         self._met_at = (0, 0.0)
+        self._seconds_each: float | None = None
         self._most = 1
 
     def meet(
@@ -156,13 +157,14 @@ class Meetings:
     def _next_interval(self, executions: int, time: float, until: float) -> int:
         """As many executions as fit into the time; after a firing one, to ask the clock again."""
         before, then = self._met_at
-        made, took = executions - before, time - then
+        if executions > before:
+            self._seconds_each = (time - then) / (executions - before)
         most, self._most = self._most, min(MOST_EXECUTIONS, 2 * self._most)
         if until <= 0:
             return 1
-        if made <= 0 or took <= 0:
+        if not self._seconds_each:  # a clock that stands still, as in tests
             return most
-        return max(1, min(most, math.ceil(min(until, MOST_SECONDS) * made / took)))
+        return max(1, min(most, math.ceil(min(until, MOST_SECONDS) / self._seconds_each)))
 
 
 def _tried(action: Callable[[], T]) -> tuple[T | None, Exception | None]:

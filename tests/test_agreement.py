@@ -68,6 +68,17 @@ def test_a_clock_that_stands_still():
     assert met_at(meetings_of_chief(), 20, 0.0) == ([1, 2, 4, 8, 16], [])
 
 
+def test_a_meeting_at_an_epochs_end_changes_no_estimate():
+    meetings = meetings_of_chief()
+    for execution in (1, 2, 4, 8):
+        meetings.meet(execution, execution * 1.0, [None])
+    assert meetings.next_at == 13
+    meetings.meet(8, 60.0, [None])  # after a validation
+    assert meetings.next_at == 13
+    meetings.meet(13, 65.0, [None])
+    assert meetings.next_at == 18
+
+
 def test_a_signal_is_heard_of_by_all():
     meetings = meetings_of_chief()
     assert meetings.meet(1, 1.0, []) == (False, [])
