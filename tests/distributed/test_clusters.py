@@ -92,7 +92,11 @@ def test_every_callback_on_parameter_servers(tmp_path):
     }
     assert "comes to an end" in refused["EvaluateEveryN, to the end"][1]
     assert "nobody knows which batches" in refused["StepBackupAndRestore"][1]
-    reasons = {"StepEarlyStopping": ["early", 40, True], "StopOnNaN": ["nan", 24, False]}
+    reasons = {
+        "StepEarlyStopping": ["early", 40, True],
+        "StopOnNaN": ["nan", 24, False],
+        "StopOnNaN, rollback": [None, 24, True],  # 40 batches, of which 16 were called off
+    }
     for name in result.keys() - refused.keys():
         assert result[name] == reasons.get(name, ["reached", 31, True]), name
 
