@@ -1,14 +1,14 @@
 """Passing over batches without reading them, where data can be indexed.
 
-Each way draws the random numbers that reading would have drawn, and leaves the slicing or
-the user's `__getitem__` out. Where Keras or a backend has changed it returns 0, and the
-batches are read.
+Each way draws the random numbers that reading would have drawn, and leaves the slicing, the
+user's `__getitem__` or Keras's conversion out. Where Keras or a backend has changed it returns
+0, and the batches are read.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _ARRAYS_ON_TENSORFLOW = (
@@ -20,17 +20,24 @@ _ARRAYS_ON_TENSORFLOW = (
 )
 
 
-def seek_next_pass(source: Any, batches: int) -> int:
+def seek_next_pass(source: Any, batches: int, on_read: Callable[[int], object]) -> int:
     """Let the pass that a Keras 3 EpochIterator makes next begin so many batches later.
 
+    Args:
+        source: The EpochIterator.
+        batches: How many.
+        on_read: Told of each batch that a generator had to give, with their number so far.
+
     Returns:
-        How many batches it will begin later: `batches`, or 0 for data without indices.
+        How many batches it will begin later: `batches`, or 0 for data of other kinds.
     """
     adapter = source.data_adapter
     if not batches:
         return 0
     if hasattr(adapter, "py_dataset"):
         return _seek_py_dataset(adapter, batches)
+    if hasattr(adapter, "_first_batches") and callable(getattr(adapter, "generator", None)):
+        return _seek_generator(adapter, batches, on_read)
     if not hasattr(adapter, "_inputs"):
         return 0
     if hasattr(source, "_distributed_dataset"):
@@ -149,6 +156,21 @@ def _seek_py_dataset(adapter: Any, batches: int) -> int:
         yield from generator
 
     setattr(adapter, name, sought)
+    return batches
+
+
+def _seek_generator(adapter: Any, batches: int, on_read: Callable[[int], object]) -> int:
+    """Keras 3.12 and 3.15: each pass calls `generator`, and converts what it gives."""
+    theirs = adapter.generator
+
+    def sought() -> Iterator[Any]:
+        adapter.generator = theirs
+        iterator = iter(theirs())
+        for done, _ in enumerate(itertools.islice(iterator, batches), start=1):
+            on_read(done)
+        return iterator
+
+    adapter.generator = sought
     return batches
 
 

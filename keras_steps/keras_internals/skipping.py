@@ -117,10 +117,16 @@ class Skipping:
     def __init__(
         self, batches: int, at_step: Callable[[Any], object], on_read: Callable[[int], object]
     ) -> None:
-        self.batches, self.at_step, self.on_read = batches, at_step, on_read
+        self.batches, self.at_step, self._on_read = batches, at_step, on_read
+        self._read = 0
         self.seekable = max(batches - 1, 0)
         """How many may be left unread. The last is read, so that all that draws random
         numbers, or reads ahead, has begun to before the state of the step is put back."""
+
+    def on_read(self, done: int) -> None:
+        """Note how many batches have been passed over, as one of them had to be read."""
+        self._read = done
+        self._on_read(done)
 
     def over(self, iterator: Any, sought: int) -> None:
         """Read away what is left after `sought` batches."""
@@ -133,7 +139,7 @@ class Skipping:
                 batch = next(iterator)
             except Exception as error:
                 if is_end_of_data(error):
-                    self.complain(done)
+                    self.complain(self._read or done)
                 raise
             done += 1
             self.on_read(done)

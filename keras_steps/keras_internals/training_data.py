@@ -105,7 +105,7 @@ class _EpochIteratorData(TrainingData):
         def open_pass() -> Any:
             if size is not None and skipping.batches > size:
                 skipping.complain(size)
-            sought = seek_next_pass(source, skipping.seekable)
+            sought = seek_next_pass(source, skipping.seekable, skipping.on_read)
             iterator = iter(source._get_iterator())
             if was_made_ahead:
                 at_pass()
