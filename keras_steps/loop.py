@@ -65,7 +65,7 @@ class StepLoop:
                 self._training.optimizer_of(each)
                 each.refuse_loop(self._training)
         self._run: Run | None = None
-        self._is_within = self._is_in_iteration = False
+        self._is_within = self._is_in_iteration = self._is_left = False
         self._stop_reason: str | None = None
 
     # ------------------------------------------------------------ what a script calls
@@ -157,12 +157,13 @@ class StepLoop:
 
     def _over(self, data: Iterable[Any]) -> Iterator[Any]:
         is_own = not self._is_within
+        self._refuse_overlap()
         if is_own:
             self._begin()
         run, training, position = self._run, self._training, self._position
         assert run is not None
         count = training.counter.add_one if training.counts_itself else None
-        if self._is_in_iteration:  # the one before was left by a `break`
+        if self._is_in_iteration:
             self._close_iteration(run)
         try:
             iterator = self._open_epoch(run, data)
@@ -179,7 +180,7 @@ class StepLoop:
                         run.executions -= 1
                         position.close_epoch(is_complete=True)
                         break
-                    self._is_in_iteration = True
+                    self._is_in_iteration, self._is_left = True, False
                     yield batch
                     self._is_in_iteration = False
                     if count is not None:
@@ -194,12 +195,22 @@ class StepLoop:
                     position.stop()
                     position.close_epoch(is_complete=False)
                 run.stopwatch.pause()
-        except BaseException:
+        except BaseException as error:
+            self._is_left = isinstance(error, GeneratorExit)
             if is_own:
                 self._break_off()
             raise
         if is_own:
             self._end()
+
+    def _refuse_overlap(self) -> None:
+        """An iteration that is open has to be one that a `break` has left."""
+        if self._is_in_iteration and not self._is_left:
+            raise RuntimeError(
+                "StepLoop.over was called while the iterator of an earlier over() is not used up. "
+                "One loop makes one run: go through one over() after the other, or use another "
+                "StepLoop for the inner loop."
+            )
 
     def _begin(self) -> None:
         training, model = self._training, self._training.model
@@ -222,7 +233,7 @@ class StepLoop:
             )
             is_over = self._position.begin(run)
         except BaseException:
-            self._release()
+            self._break_off()
             raise
         if is_over:
             self._tell_that_it_is_over(run)
@@ -281,10 +292,9 @@ class StepLoop:
     def _break_off(self) -> None:
         """An error has ended the run: close what is open."""
         run = self._run
-        if run is None:
-            return
         self._release()
-        run.break_off()
+        if run is not None:
+            run.break_off()
 
     def _release(self) -> None:
         if self._run is not None:

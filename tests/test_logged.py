@@ -127,6 +127,24 @@ def test_what_is_no_scalar_is_refused(value, error, text):
         Logged().add({"loss": value}, 1)
 
 
+@pytest.mark.skipif(FLAVOUR == "torch", reason="torch computes as it is called")
+def test_a_tensor_within_a_compiled_function_is_refused():
+    def step(value):
+        Logged().add({"loss": value}, 1)
+        return value
+
+    if FLAVOUR == "jax":
+        import jax
+
+        compiled = jax.jit(step)
+    else:
+        import tensorflow as tf
+
+        compiled = tf.function(step, autograph=False)
+    with pytest.raises(TypeError, match="a tensor within a compiled function. Return it"):
+        compiled(on_device(1))
+
+
 @pytest.mark.parametrize(
     ("iterations", "text"),
     [

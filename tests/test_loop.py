@@ -1,11 +1,14 @@
 """StepLoop: what it yields, when it ends, and how it is left."""
 
+import signal
+
 import numpy as np
 import pytest
 from flavours import arrays, fit, keras, make_model
 from loops import batches_of, by_train_on_batch, loop
 
 import keras_steps as ks
+from keras_steps.step_callback import Order
 from keras_steps.testing import FakeClock, Recorder
 
 
@@ -405,6 +408,53 @@ def test_a_second_loop_on_a_model_is_refused_and_the_first_goes_on():
     assert recorder.steps == [2, 4]
     with ks.StepLoop([], model=model):
         pass
+
+
+def test_an_over_within_an_over_is_refused():
+    the_loop = ks.StepLoop([])
+    for _ in the_loop.over(range(2)):
+        with pytest.raises(RuntimeError, match="iterator of an earlier over.. is not used up"):
+            next(the_loop.over(range(2)))
+
+
+def test_a_begin_that_fails_leaves_nothing_open(tmp_path):
+    class Refuses(ks.StepCallback):
+        order = Order.CHECKPOINT
+
+        def begin(self, run):
+            raise ValueError("no")
+
+    model, writer = make_model(), Writer()
+    callbacks = [
+        ks.ReportEveryN(writer, 1),
+        ks.StepProgressBar(),
+        Refuses(),
+        ks.StepBackupAndRestore(tmp_path, on_signal=("SIGUSR1",)),
+    ]
+    with pytest.raises(ValueError, match="no"), ks.StepLoop(callbacks, model=model):
+        pass
+    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+    with ks.StepLoop([], model=model):
+        pass
+
+
+def test_a_writer_that_fails_keeps_no_other_from_being_closed():
+    class Fails(Writer):
+        def close(self):
+            raise OSError("disk full")
+
+    writer = Writer()
+    callbacks = [ks.ReportEveryN(Fails(), 1), ks.ReportEveryN(writer, 1)]
+    with (
+        pytest.warns(UserWarning, match="ReportEveryN, broken off: OSError"),
+        pytest.raises(ValueError, match="of the script"),
+        ks.StepLoop(callbacks) as the_loop,
+    ):
+        for number in the_loop.over(range(3)):
+            the_loop.log(loss=number)
+            if number == 1:
+                raise ValueError("of the script")
+    assert writer.told == [(1, 0.0), "closed"]
 
 
 def test_a_loop_within_a_fit_that_is_followed_is_refused():
