@@ -199,7 +199,7 @@ class _TraceEnd(StepCallback):
     uses_model = False
 
     def __init__(self, owner: StepProfiler) -> None:
-        super().__init__(optimizer=owner.optimizer)
+        super().__init__(owner.trigger, optimizer=owner.optimizer)
         self.owner = owner
 
     def prepare(self, run: Run) -> None:
