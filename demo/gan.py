@@ -46,11 +46,9 @@ class Rounds(keras.utils.PyDataset):
     def __len__(self) -> int:
         return 10**6
 
-    def __getitem__(self, index: int) -> tuple[np.ndarray]:
-        drawn = np.random.default_rng(index).integers(
-            len(self.images), size=(CRITIC_UPDATES, BATCH)
-        )
-        return (self.images[drawn],)
+    def __getitem__(self, index: int) -> np.ndarray:
+        random = np.random.default_rng(index)
+        return self.images[random.integers(len(self.images), size=(CRITIC_UPDATES, BATCH))]
 
 
 def make_gan() -> Gan:
@@ -82,7 +80,7 @@ def train(gan: Gan, callbacks: list, *, in_loop: bool) -> None:
         return
     update_all = compiled(gan)
     with StepLoop(callbacks, model=gan, optimizer="g_optimizer") as loop:
-        for (images,) in loop.over(Rounds()):
+        for images in loop.over(Rounds()):
             loop.log(**update_all(images))
 
 

@@ -102,16 +102,17 @@ class Gan(keras.Model):
 
     def train_step(self, *args):
         """Called by fit: with the data, and on JAX with the values of all variables before it."""
-        if BACKEND == "jax":
-            state, (images,) = args
-            groups = [
-                self.trainable_variables,
-                self.non_trainable_variables,
-                self.optimizer.variables,
-                self.metrics_variables,
-            ]
-            return stateless(self.update_and_measure, groups, state, images)
-        return self.update_and_measure(args[0][0])
+        *state, data = args
+        images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        if BACKEND != "jax":
+            return self.update_and_measure(images)
+        groups = [
+            self.trainable_variables,
+            self.non_trainable_variables,
+            self.optimizer.variables,
+            self.metrics_variables,
+        ]
+        return stateless(self.update_and_measure, groups, state[0], images)
 
     def update_and_measure(self, images) -> dict:
         losses = self.update_all(images)

@@ -52,12 +52,13 @@ def real_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw(images: np.ndarray, path: Path) -> None:
-    """Save the first 100 as one picture."""
+    """Save the first 100 as one picture, 20 a row."""
     import matplotlib.image
 
-    rows = [np.hstack(images[i : i + 20]) for i in range(0, 100, 20)]
-    picture = np.kron(1 - np.vstack(rows), np.ones((6, 6)))
-    matplotlib.image.imsave(path, picture, cmap="gray", vmin=0, vmax=1)
+    framed = np.pad(images[:100], ((0, 0), (1, 1), (1, 1)))
+    picture = np.vstack([np.hstack(framed[i : i + 20]) for i in range(0, 100, 20)])
+    large = np.kron(1 - picture, np.ones((5, 5)))
+    matplotlib.image.imsave(path, large, cmap="gray", vmin=0, vmax=1)
 
 
 @functools.cache

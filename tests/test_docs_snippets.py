@@ -27,6 +27,7 @@ FENCE = re.compile(r"^(?P<before>.*)\n```(?P<language>\S+)\n(?P<text>[\s\S]*?)^`
 LANGUAGES = {"bash", "py", "python", "text", "yaml", "{eval-rst}", "{toctree}", "{include}"}
 ONLY_ON = {
     "README.md": ["tensorflow"],
+    "gan.md": ["tensorflow"],
     "loops.md": ["tensorflow"],
     "migration.md": ["tensorflow"],
     "profiling.md": ["tensorflow", "jax"],
