@@ -74,10 +74,10 @@ model.fit(
     epochs=10**6,
     verbose=0,
     callbacks=[
-        StopAtStep(400),
-        LogEveryN(50, start=0, message="step {step}: loss {loss:.4f}"),
-        StepCSVLogger(folder / "metrics.csv", every=5),
-        StepBackupAndRestore(folder / "backup", every=40),
+        StopAtStep(800),
+        LogEveryN(100, start=0, message="step {step}: loss {loss:.4f}"),
+        StepCSVLogger(folder / "metrics.csv", every=10),
+        StepBackupAndRestore(folder / "backup", every=80),
     ],
 )
 model.save(folder / "model.keras")
@@ -89,28 +89,32 @@ model.save(folder / "model.keras")
 
 # %%
 def run(folder, kill_after=None):
+    """What it printed, and how it ended."""
     command = [sys.executable, "-u", "train.py", folder]
+    lines = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
-            print(line, end="")
+            lines.append(line.rstrip())
             if kill_after and line.startswith(kill_after):
                 process.kill()
                 break
-    print("killed" if process.returncode == -signal.SIGKILL else f"exit {process.returncode}")
-    return process.returncode
+    was_killed = process.returncode == -signal.SIGKILL
+    lines.append("killed" if was_killed else f"exit {process.returncode}")
+    print(*lines, sep="\n")
+    return lines
 
 
 # %% [markdown]
 # ## Never killed
 
 # %%
-assert run("whole") == 0
+assert run("whole")[-1] == "exit 0"
 
 # %% [markdown]
 # ## Killed
 
 # %%
-assert run("killed", kill_after="step 150:") == -signal.SIGKILL
+assert run("killed", kill_after="step 200:")[-1] == "killed"
 
 # %% [markdown]
 # No model was saved. What there is are the last two backups:
@@ -123,7 +127,10 @@ print(*sorted(path.name for path in Path("killed/backup").iterdir()), sep="\n")
 # ## The same command again
 
 # %%
-assert run("killed") == 0
+lines = run("killed")
+assert lines[-1] == "exit 0"
+step = int(lines[0].removeprefix("going on from step ").partition(":")[0])
+assert step >= 80  # it did not begin anew
 
 # %% [markdown]
 # ## The same weights
@@ -152,7 +159,7 @@ def losses(folder):
 
 
 whole, killed = losses("whole"), losses("killed")
-assert list(killed) == list(range(5, 401, 5))
+assert list(killed) == list(range(10, 801, 10))
 assert killed == whole
 
 plt.plot(whole.keys(), whole.values(), linewidth=6, alpha=0.3, label="never killed")

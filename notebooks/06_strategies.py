@@ -175,8 +175,8 @@ history.to_frame().to_csv(f"{role}.csv")
 np.savez(f"{role}.npz", *model.get_weights())
 
 # %% [markdown]
-# Here both run on this machine; on two machines you would start one on each, with their names for
-# `127.0.0.1`.
+# Here both run on this machine, on its CPU; on two machines you would start one on each, with their
+# names for `127.0.0.1`.
 
 
 # %%
@@ -191,9 +191,10 @@ def free_ports(count):
 def start(index):
     cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
     config = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+    settings = {"TF_CONFIG": json.dumps(config), "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.Popen(
         [sys.executable, "worker.py"],
-        env={**os.environ, "TF_CONFIG": json.dumps(config)},
+        env={**os.environ, **settings},
         stdout=subprocess.PIPE,
         stderr=Path(f"stderr_{index}.txt").open("w"),
         text=True,

@@ -4,7 +4,8 @@
 
 With numbers, such as 04, only those.
 The text, such as 01_global_step.py, is what is written and reviewed; the .ipynb is made from it.
-A cell that fails, writes to stderr, or shows a path of this machine fails the build.
+A cell that fails, writes to stderr, or shows a path of this machine fails the build, and so do
+outputs that make a notebook large.
 """
 
 import re
@@ -20,6 +21,7 @@ from traitlets.config import Config
 
 FOLDER = Path(__file__).resolve().parent
 LIMIT = 600  # seconds a notebook; two idle cores need less than a minute for each
+SIZE = 200  # kB a notebook
 TEMPORARY = re.compile(rf"{re.escape(tempfile.gettempdir())}/tmp\w+")  # as mkdtemp names them
 
 
@@ -40,6 +42,8 @@ def main() -> None:
         jupytext.write(notebook, made)
         size = made.stat().st_size / 1000
         print(f"{made.name}: {time.monotonic() - start:.0f} s, {size:.0f} kB", flush=True)
+        if size > SIZE:
+            sys.exit(f"error: {made.name} has {size:.0f} kB, more than {SIZE}: make plots smaller")
 
 
 def run(notebook, ends_at: float):
