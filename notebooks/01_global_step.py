@@ -207,16 +207,25 @@ global_step(model)
 # The files can be read back as well. The second day goes on where the first one ended:
 
 # %%
+steps = {}
 for run in ("train", "validation"):
     events = EventAccumulator(str(folder / "logs" / run)).Reload().Scalars("loss")
-    steps = [event.step for event in events]
-    plt.plot(steps, [event.value for event in events], marker=".", label=run)
-    print(f"{run}: {steps}")
+    steps[run] = [event.step for event in events]
+    plt.plot(steps[run], [event.value for event in events], marker=".", label=run)
+    print(f"{run}: {steps[run]}")
 plt.axvline(100, color="0.5", linestyle="--", linewidth=0.8, label="the next day")
 plt.xlabel("global step")
 plt.ylabel("loss")
 plt.legend()
 plt.show()
+
+# %% [markdown]
+# As a check: no step is missing, none is there twice, and accumulation has not confused the count.
+
+# %%
+assert global_step(model) == 200
+assert steps["train"] == list(range(10, 201, 10))
+assert global_step(accumulating) == 2
 
 # %% [markdown]
 # ## A plot without any files
