@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,7 +124,14 @@ def reports(recorder):
     }
 
 
-@pytest.mark.parametrize("make_data", DATA.values(), ids=DATA)
+SLOW = ("lists", "generators")
+KINDS = [
+    pytest.param(make, id=name, marks=pytest.mark.slow if name in SLOW else ())
+    for name, make in DATA.items()
+]
+
+
+@pytest.mark.parametrize("make_data", KINDS)
 def test_goes_on_with_the_next_batch(make_data, tmp_path, capsys):
     whole, of_whole, _ = script(tmp_path / "whole", make_data)
     seen = {}
@@ -133,6 +143,26 @@ def test_goes_on_with_the_next_batch(make_data, tmp_path, capsys):
     assert seen == reports(of_whole)
     assert list(seen) == [3, 6, 9, 12, 15, 18, 21]
     assert "going on from step 16" in capsys.readouterr().out
+
+
+def kill_at(step, directory):
+    """For a process of its own: trains, and is killed with the iteration that makes the step."""
+    kill = ks.OnStep(ks.AtSteps(step), lambda step, logs: os.kill(os.getpid(), signal.SIGKILL))
+    script(directory, shuffled, callbacks=[kill])
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_goes_on_in_another(tmp_path):
+    code = f"import test_loop_backups; test_loop_backups.kill_at(10, {str(tmp_path / 'backup')!r})"
+    tests = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": f"{tests}{os.pathsep}{tests.parent}"}
+    killed = subprocess.run([sys.executable, "-c", code], env=environment, timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    whole, of_whole, _ = script(tmp_path / "whole", shuffled)
+    model, recorder, _ = script(tmp_path / "backup", shuffled)
+    assert recorder.steps in ([6, 9, 12, 15, 18, 21], [9, 12, 15, 18, 21])  # 8 may be half written
+    np.testing.assert_equal(state_of(model), state_of(whole))
+    assert reports(recorder).items() <= reports(of_whole).items()
 
 
 def test_one_that_is_done_makes_no_step_and_a_larger_target_goes_on(tmp_path, capsys):
