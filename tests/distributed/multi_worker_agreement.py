@@ -89,13 +89,13 @@ def clocks_that_differ():
     """The other worker's clock goes three times as fast as the chief's."""
     with FakeClock() as clock:
         timed, both = Recorder(ks.EverySecs(10)), Recorder(ks.EverySecs(13) | ks.AtSteps(7))
-        result = fitted([timed, both, ticking(clock, [1, 3][index])], epochs=3)
+        result = fitted([timed, both, ticking(clock, [1, 3][index])], batches=36)
     return {**result, "timed": timed.steps, "both": both.steps}
 
 
 def budgets_that_differ():
     with FakeClock() as clock:
-        result = fitted([ks.StopAfter(seconds=14), ticking(clock, [1, 3][index])], epochs=4)
+        result = fitted([ks.StopAfter(seconds=14), ticking(clock, [1, 3][index])], batches=30)
     return result
 
 
