@@ -19,8 +19,8 @@ from typing import Any
 
 from measuring import bar, dense_model, interleaved, keras, noise, ratio, table, versions
 
-STEPS = 200
-REPETITIONS = 7
+STEPS = 100
+REPETITIONS = 5
 NEVER = 10**9
 IDLE, TIMED = "our 4, nothing due", "the same and a time trigger"
 

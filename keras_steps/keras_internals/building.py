@@ -88,8 +88,10 @@ def put_metrics_back(model: Any, arrays: Mapping[str, np.ndarray], batch: Any = 
         if backend_of(model) == "tf_keras":
             import tensorflow as tf
 
-            tensors = tf.nest.map_structure(tf.convert_to_tensor, batch)  # a loop's may be arrays
-            model.distribute_strategy.run(model.test_step, args=(tensors,))
+            def test_step(part: Any) -> None:  # of a replica; a loop's may be arrays
+                model.test_step(tf.nest.map_structure(tf.convert_to_tensor, part))
+
+            model.distribute_strategy.run(test_step, args=(batch,))
         else:
             model._symbolic_build(data_batch=batch)
     assigned(_metrics(model), for_replicas_of(model, arrays))
