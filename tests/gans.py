@@ -29,6 +29,7 @@ if IS_TF_KERAS:
             )
             self.d_loss = keras.metrics.Mean("d_loss")
             self.g_loss = keras.metrics.Mean("g_loss")
+            self.built = True  # as its networks are
 
         def compile(self, g_optimizer, d_optimizer):
             g_optimizer.build(self.generator.trainable_variables)

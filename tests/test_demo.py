@@ -12,6 +12,7 @@ import pytest
 from flavours import FLAVOUR
 
 DEMO = Path(__file__).parents[1] / "demo/digits.py"
+GAN = DEMO.with_name("gan.py")
 LIMIT = 100  # seconds after which a process is ended, whatever happens
 
 
@@ -69,3 +70,35 @@ def test_the_demo_goes_on_after_ctrl_c(tmp_path, environment):
     assert f"global step {target}" in lines
     assert any(line.startswith("best on 297 held-out images: accuracy=0.") for line in lines)
     assert (tmp_path / "loss_and_learning_rate.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_the_gan_killed_in_its_loop_ends_with_the_same_images(tmp_path, environment):
+    def session(folder, *, kill=False):
+        arguments = ["--loop", "--steps", "600", "--output", str(tmp_path / folder)]
+        with subprocess.Popen(
+            [sys.executable, str(GAN), *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        ) as process:
+            limit = threading.Timer(LIMIT, process.kill)
+            limit.start()
+            lines = []
+            for line in process.stdout:
+                lines.append(line.rstrip())
+                if kill and line.startswith("critic step 2500:"):
+                    process.kill()
+            limit.cancel()
+        assert process.returncode == (-signal.SIGKILL if kill else 0)
+        return lines
+
+    *_, counters, quality, _ = whole = session("whole")
+    assert counters == "global steps 600 and 3000"
+    killed = session("killed", kill=True)
+    assert killed[:2] == whole[:2]
+    first, *again = session("killed")
+    assert re.match("going on from step [24]00: ", first)
+    assert again[:-1] == whole[:-1]
+    images = [(tmp_path / folder / "digits.png").read_bytes() for folder in ("whole", "killed")]
+    assert images[0] == images[1]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from curves import curve, steps
-from flavours import IS_TF_KERAS
-from gans import counters, make_gan, state, train
+from flavours import IS_TF_KERAS, keras_to_numpy
+from gans import compiled, counters, make_gan, state, train
 
 import keras_steps as ks
 from keras_steps.testing import Recorder
@@ -28,6 +28,7 @@ def callbacks_of(directory):
         "d": Recorder(10, **D),
         "odd": Recorder(ks.AtSteps(5, 12, 14, 33), **D),
         "all": Recorder(1, **G),
+        "default": Recorder(4),
         "g_curves": ks.StepTensorBoard(directory / "g", 2, extra=both_counters, **G),
         "d_curves": ks.StepTensorBoard(directory / "d", 10, extra=both_counters, **D),
         "g_rate": ks.StepScheduledLR(lambda step: 0.001 * (1 + step), **G),
@@ -49,6 +50,7 @@ def test_c24_both_counters_have_their_own_firings_rates_and_curves(tmp_path):
         assert (counters(gan), ks.stop_reason(gan)) == ((8, 40), "reached")
         assert found["all"].steps == [1, 2, 3, 4, 5, 6, 7, 8]
         assert found["g"].steps == [3, 6]
+        assert found["default"].steps == [4, 8]
         assert found["d"].steps == [10, 20, 30, 40]
         assert found["odd"].steps == [5, 15, 35]
         assert values(found["g"], "learning_rate") == pytest.approx([0.003, 0.006])
@@ -100,6 +102,24 @@ def test_a_gan_that_was_killed_goes_on_with_both_counters(form, tmp_path, capsys
         assert of_run[0] == of_run[1]
     again, found = script(tmp_path / "killed")
     assert (counters(again), found["all"].steps) == ((8, 40), [])
+
+
+@pytest.mark.slow
+def test_a_rollback_puts_both_counters_back():
+    """Round 3 leaves the critic without finite weights; the loss shows it in the next ones."""
+    gan, rounds, rng = make_gan(), Recorder(5, **D), np.random.default_rng(0)
+    update_all = compiled(gan)
+    callbacks = [ks.StopOnNaN(2, action="rollback", **G), ks.StopAtStep(6, **G), rounds]
+    with ks.StepLoop(callbacks, model=gan, optimizer="g_optimizer") as the_loop:
+        for number in the_loop.over(range(20)):
+            losses = update_all(rng.uniform(size=(5, 64, 64)).astype("float32"))
+            the_loop.log(**losses, loss=losses["d_loss"] + losses["g_loss"])
+            if number == 2:
+                weights = gan.critic.trainable_variables[0]
+                weights.assign(np.nan * keras_to_numpy(weights))
+    assert rounds.steps == [5, 10, 15, 15, 20, 25, 30]
+    assert counters(gan) == (6, 30)
+    assert all(np.isfinite(array).all() for array in state(gan))
 
 
 @pytest.mark.skipif(IS_TF_KERAS, reason="the demo is written for Keras 3")
