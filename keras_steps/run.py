@@ -1,4 +1,4 @@
-"""One run: who is due at which step, in which order, with which logs."""
+"""One run: what fires at a step, in which order, with which logs."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from typing import TYPE_CHECKING, Any
 from keras_steps import clock as clocks
 from keras_steps import preflight, run_state
 from keras_steps.agenda import Agenda, Firing
-from keras_steps.agreement import Meetings, Workers
-from keras_steps.clock import NEVER, Clock
-from keras_steps.distribution import is_chief
 from keras_steps.evaluations import Evaluations
-from keras_steps.keras_internals import counter_of, fetched
-from keras_steps.reports import Readings, Snapshot, Stopwatch
+from keras_steps.keras_internals import fetched
+from keras_steps.lookout import Lookout
+from keras_steps.reports import Readings, Snapshot
 from keras_steps.stop_reason import note_stop_reason
 from keras_steps.watch import Watch
 
 if TYPE_CHECKING:
-    from keras_steps.scheduled import Scheduled
     from keras_steps.step_callback import StepCallback
     from keras_steps.training import Training
 
 
-class Run:
+class Run(Lookout):
     """Callbacks that follow the counters of one model's optimizers.
 
     An adapter (to `fit`, or to a loop of one's own) counts `executions` and calls
@@ -38,33 +35,15 @@ class Run:
     """
 
     def __init__(self, training: Training, callbacks: Iterable[StepCallback]) -> None:
-        self.training = training
-        self.model = model = training.model
         given = [each for c in callbacks for each in (c, *getattr(c, "companions", ()))]
-        self.callbacks = sorted(given, key=lambda callback: callback.order)
-        self.variables = training.variables
-        self.batches = training.batches
-        self.executions = 0
-        self.attention_at = 1
-        self.deadline: float | None = None
-        self.limits: dict[Clock, int] = {}
-        self.expected_ends: dict[Clock, int] = {}
-        self.begun_at: dict[Clock, int] = {}
+        super().__init__(training, sorted(given, key=lambda callback: callback.order))
         self.epoch: int | None = None
         self.evaluations = Evaluations()
         self.stop_reason: str | None = None
         self.is_backed_up = self.is_resumed = False
         self.is_ending = self.has_ended = False
-        self.is_chief = is_chief(model)
-        self.workers = Workers(model, is_chief=self.is_chief)
-        self.meetings: Meetings | None = None
-        self.signal: str | None = None
         self.owner: Any = None
         self.print_line: Callable[[str], None] = print
-        self.stopwatch = Stopwatch()
-        self._clocks: dict[int, Clock] = {}
-        self._clock_of: dict[int, Clock] = {}
-        self._watches: list[Watch] = []
         self._readings = Readings(
             training.sums, self.variables, self.stopwatch, are_of_keras=training.by_epochs
         )
@@ -72,8 +51,6 @@ class Run:
         self._epoch_ends = False
         self._agenda = Agenda(self.callbacks)
         self._has_set_out = False
-        self._look_at = 1
-        self._set_at = 1
 
     # ------------------------------------------------------------ beginning
 
@@ -82,50 +59,11 @@ class Run:
         self._note_stop_reason()
         for callback in self.callbacks:
             callback.prepare(self)
-            clock = self._clock_of[id(callback)] = self._clock_for(callback)
-            if callback.trigger is not None:
-                self._watches.append(Watch(callback, callback.trigger, clock))
-        self._setters: list[Scheduled] = [c for c in self.callbacks if hasattr(c, "apply")]
+            self.watch(callback)
         self.start()
-        if self.workers.are_several and self._has_what_one_could_decide():
-            self.meetings = Meetings(self.workers)
-            self._wait()
+        self.agree_from_now_on()
         for callback in self.callbacks:
             callback.begin(self)
-
-    def _has_what_one_could_decide(self) -> bool:
-        """Whether a clock on the wall, or a signal, may end the run or be a reason to fire."""
-        waits_for_time = any(watch.due_time is not None for watch in self._watches)
-        return waits_for_time or any(callback.signals for callback in self.callbacks)
-
-    def _clock_for(self, callback: StepCallback) -> Clock:
-        optimizer = self.training.optimizer_of(callback)
-        key = id(counter_of(optimizer)[0])
-        if key not in self._clocks:
-            is_predictable = self.training.counts_each_batch(optimizer)
-            self._clocks[key] = Clock(optimizer, self.variables, self.batches, is_predictable)
-        return self._clocks[key]
-
-    def start(self) -> None:
-        """Read the counters, and wait for what comes after them."""
-        for clock in self.clocks:
-            clock.start()
-        self.begun_at = {clock: clock.step for clock in self.clocks}
-        self._find_limits()
-        seconds, time = self.stopwatch.seconds(), clocks.now()
-        for watch in self._watches:
-            watch.start(seconds, time)
-        for setter in self._setters:
-            setter.due_step = self.clock_of(setter).step
-        self._wait()
-
-    def start_again(self) -> None:
-        """The same, if something has set a counter since."""
-        known = [clock.count for clock in self.clocks]
-        for clock in self.clocks:
-            clock.start()
-        if [clock.count for clock in self.clocks] != known:
-            self.start()
 
     def get_state(self) -> dict[str, run_state.State]:
         """What the callbacks must know to go on from this step."""
@@ -193,14 +131,6 @@ class Run:
         for watch in self._watches:
             watch.window.close_epoch(now)
 
-    def _find_limits(self) -> None:
-        self.limits = {}
-        for callback in self.callbacks:
-            clock = self.clock_of(callback)
-            last_step = callback.last_step_from(self.begun_at[clock])
-            if last_step is not None:
-                self.limits[clock] = min(last_step, self.limits.get(clock, last_step))
-
     def set_out(self) -> None:
         """Once it is certain from which step the run goes on, before its first update."""
         if self._has_set_out:
@@ -212,47 +142,11 @@ class Run:
         self._agenda.add(Firing(watch.callback, 0, {}) for watch in first)
         self._fire()
 
-    def clock_of(self, callback: StepCallback) -> Clock:
-        """The clock that `callback` follows: one clock an optimizer."""
-        return self._clock_of[id(callback)]
-
     def goes_on(self, callback: StepCallback) -> bool:
         """Whether the run continues what an earlier one wrote, on the callback's counter."""
         return self.is_resumed or self.begun_at[self.clock_of(callback)] > 0
 
-    @property
-    def clocks(self) -> list[Clock]:
-        return list(self._clocks.values())
-
-    @property
-    def is_over(self) -> bool:
-        """Whether a step to stop at has been reached."""
-        return any(clock.step >= last_step for clock, last_step in self.limits.items())
-
-    def last_step(self, clock: Clock) -> int | None:
-        """The step at which the run will end, as far as that is known."""
-        known = [steps[clock] for steps in (self.limits, self.expected_ends) if clock in steps]
-        return min(known, default=None)
-
     # ------------------------------------------------------------ around an execution
-
-    def before(self) -> int:
-        """Set what the next updates use. Returns how many batches may run; 0: stop here."""
-        if self.executions >= self._set_at:
-            self._set()
-        batches = self.batches
-        if self.executions >= self._look_at:
-            done = self.executions - 1
-            for clock, last_step in self.limits.items():
-                if clock.batches_until(last_step, done) < batches:
-                    clock.exact(done)
-                    batches = min(batches, clock.batches_until(last_step, done))
-        return max(0, batches)
-
-    def look(self) -> None:
-        """Read the counters, where a run breaks off that nobody has waited for."""
-        for clock in self.clocks:
-            clock.look(self.executions)
 
     def after(self, logs: Mapping[str, Any], *, epoch_ends: bool) -> None:
         """Fire what has become due with this execution.
@@ -264,7 +158,7 @@ class Run:
             return
         self._epoch_ends = epoch_ends
         is_signalled, late = self._agreed()
-        self._agenda.add(self._collect(logs, late))
+        self._agenda.add(self._firings(self._due(late), logs, clocks.now()))
         with self.stopwatch.paused():
             self._agenda.fire({}, looks_only=True)
         if self.is_over:
@@ -274,16 +168,6 @@ class Run:
         if is_signalled:
             self.stop("signal")
         self._wait()
-
-    def interrupt(self, signal: str) -> None:
-        """Let the run end before its next execution; called by a signal's handler.
-
-        Where several workers take part they are told at their next meeting, and all end.
-        """
-        if self.meetings is None:
-            self.signal, self.attention_at = signal, 0
-        else:
-            self.meetings.signal = signal
 
     def heed_signals(self) -> None:
         """At an epoch's end, where a signal may have waited for as long as a validation takes."""
@@ -316,79 +200,6 @@ class Run:
             if watch.callback is callback and callback not in self._agenda:
                 watch.clock.look(self.executions)
                 self._agenda.add(self._firings([watch], {}, clocks.now()))
-
-    def _set(self) -> None:
-        done = self.executions - 1
-        for setter in self._setters:
-            clock = self.clock_of(setter)
-            if setter.due_step is not None and clock.predict(done) >= setter.due_step:
-                step = clock.exact(done)
-                if step >= setter.due_step:
-                    setter.due_step = setter.apply(step, self.variables)
-        changes = [self.clock_of(s).begun_from(s.due_step) for s in self._setters]
-        self._set_at = max(self.executions + 1, min(changes, default=NEVER))
-        self.attention_at = min(self._look_at, self._set_at)
-
-    def _is_late(self) -> bool:
-        return self.deadline is not None and clocks.now() >= self.deadline
-
-    def _agreed(self) -> tuple[bool, list[Watch]]:
-        """Whether a signal ends the run, and whose time has come: for all workers alike."""
-        if self.meetings is not None:
-            return self._meet() if self.executions >= self.meetings.next_at else (False, [])
-        time = clocks.now()
-        return False, [watch for watch in self._watches if watch.is_late(time)]
-
-    def _meet(self) -> tuple[bool, list[Watch]]:
-        """Several workers hear of each other's signals, and of the chief's clock."""
-        assert self.meetings is not None
-        now, times = clocks.now(), [watch.due_time for watch in self._watches]
-        remaining = [None if time is None else time - now for time in times]
-        is_signalled, due = self.meetings.meet(self.executions, now, remaining)
-        late = [watch for watch, is_due in zip(self._watches, due, strict=True) if is_due]
-        return is_signalled, late
-
-    def _collect(self, logs: Mapping[str, Any], late: list[Watch]) -> list[Firing]:
-        """Read the clocks on which something may be due, and build the logs of what is.
-
-        Args:
-            logs: Keras's logs of the execution.
-            late: Those whose time has come.
-        """
-        for clock, due_step in self._awaited().items():
-            measure = self.executions == 1 and not clock.predictable
-            if measure or clock.predict(self.executions) >= due_step:
-                clock.look(self.executions)
-            if clock.rests_after(self.executions):
-                preflight.warn(preflight.resting_counter(clock))
-        for watch in late:
-            watch.clock.look(self.executions)
-        due = [w for w in self._watches if w.is_due() or w in late or self._looks_last(w)]
-        return self._firings(due, logs, clocks.now())
-
-    def _looks_last(self, watch: Watch) -> bool:
-        """Whether what the step to stop at has is to be looked at, so that it may be undone."""
-        return self.is_over and watch.callback.looks_first and watch.clock.step > watch.fired_at
-
-    def _awaited(self) -> dict[Clock, int]:
-        """Each clock with the nearest step that someone waits for on it."""
-        nearest = dict.fromkeys(self.clocks, NEVER) | self.limits
-        for watch in self._watches:
-            if watch.due_step is not None:
-                nearest[watch.clock] = min(nearest[watch.clock], watch.due_step)
-        return nearest
-
-    def _wait(self) -> None:
-        looks = [clock.reached_with(step) for clock, step in self._awaited().items()]
-        checks = [clock.check_at for clock in self.clocks if clock.check_at > self.executions]
-        first = [1] if self.executions == 0 else []
-        meetings = [] if self.meetings is None else [self.meetings.next_at]
-        self._look_at = min([*looks, *checks, *first, *meetings], default=NEVER)
-        changes = [self.clock_of(s).begun_from(s.due_step) for s in self._setters]
-        self._set_at = max(self.executions + 1, min(changes, default=NEVER))
-        self.attention_at = min(self._look_at, self._set_at)
-        times = [watch.due_time for watch in self._watches if watch.due_time is not None]
-        self.deadline = min(times, default=None) if self.meetings is None else None
 
     # ------------------------------------------------------------ firing
 
@@ -435,7 +246,7 @@ class Run:
         for clock in self.clocks:
             clock.look(self.executions)
         late = [] if self.meetings is not None else self._agreed()[1]
-        self._agenda.add(self._collect({}, late))
+        self._agenda.add(self._firings(self._due(late), {}, clocks.now()))
         self.stopwatch.pause()
         if self._watches and self._closed is None:
             now = self._snapshot()

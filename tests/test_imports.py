@@ -50,13 +50,21 @@ MAY_IMPORT = {
     "worker_shares": {"backups", "distribution", "random_states"},
     "run_state": set(),
     "training": {"keras_internals", "preflight", "reports"},
-    "run": {
-        "agenda",
+    "lookout": {
         "agreement",
         "clock",
         "distribution",
+        "keras_internals",
+        "preflight",
+        "reports",
+        "watch",
+    },
+    "run": {
+        "agenda",
+        "clock",
         "evaluations",
         "keras_internals",
+        "lookout",
         "preflight",
         "reports",
         "run_state",
