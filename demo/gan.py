@@ -33,6 +33,10 @@ from keras_steps import (
 from keras_steps.schedules import cosine
 
 BACKEND = keras.backend.backend()
+if BACKEND == "torch":
+    import torch
+
+    torch.set_num_threads(1)  # networks this small are no faster on several cores
 ROUNDS = 3000  # until the learning rates are down
 
 

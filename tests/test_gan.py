@@ -124,7 +124,7 @@ def test_a_rollback_puts_both_counters_back():
 
 @pytest.mark.skipif(IS_TF_KERAS, reason="the demo is written for Keras 3")
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # two thirds of a minute on an idle core, on torch the longest
+@pytest.mark.timeout(900)  # on torch half a minute of an idle core
 def test_the_demos_digits_are_digits(tmp_path):
     """The bar that docs/gan.md states, after half of the demo's rounds."""
     pytest.importorskip("sklearn", reason="scikit-learn is missing")
