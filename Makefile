@@ -111,8 +111,6 @@ test-distributed: .venv/.stamp $(BACKENDS:%=.venv-%/.stamp)  ## run the tests th
 	@KERAS_BACKEND=torch .venv-torch/bin/python -m pytest -m distributed tests/distributed $(ARGS)
 	@echo "== test-distributed: devices of JAX"
 	@KERAS_BACKEND=jax .venv-jax/bin/python -m pytest -m distributed tests/distributed $(ARGS)
-	@echo "== test-distributed: processes of torch"
-	@KERAS_BACKEND=torch .venv-torch/bin/python -m pytest -m distributed tests/distributed $(ARGS)
 
 test-kill: .venv/.stamp $(BACKENDS:%=.venv-%/.stamp)  ## kill trainings N times at random; the outcome has to be the same (N=200)
 	@echo "== test-kill: $(N) kills, on every backend"

@@ -115,6 +115,7 @@ def of_sums(whole, again):
         np.testing.assert_allclose(values, again[1][name], rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ON_TENSORFLOW, reason="TensorFlow's strategies")
 @pytest.mark.parametrize("killed_at", [6, 10])
 @pytest.mark.parametrize("killed_under", ["mirrored", "none"])

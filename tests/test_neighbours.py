@@ -164,6 +164,7 @@ def test_a_model_compiled_with_jit():
     assert ks.global_step(model) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(IS_TF_KERAS, reason="KerasTuner is for Keras 3")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_keras_tuners_search(tmp_path, capsys):

@@ -108,6 +108,7 @@ for _ in range(20):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(FLAVOUR != "tensorflow", reason="no matter of the backend")
 @pytest.mark.parametrize("kind", ["table_writer", "tensorboard_writer"])
 def test_processes_that_begin_at_the_same_moment_take_different_places(tmp_path, kind):

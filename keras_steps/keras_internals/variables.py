@@ -32,7 +32,7 @@ def read_number(variable: Any) -> float:
     replicas = getattr(value, "values", None)
     if isinstance(replicas, tuple) and replicas and "SyncOnRead" not in type(value).__name__:
         value = replicas[0]
-    return value.item() if hasattr(value, "item") else value.numpy().item()
+    return value.item() if hasattr(type(value), "item") else value.numpy().item()
 
 
 class Variables:

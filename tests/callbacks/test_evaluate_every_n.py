@@ -555,7 +555,7 @@ X, Y = arrays(2)
         ({"data": None}, TypeError, r"\(data\) must be what model.evaluate takes.*received None"),
         ({"data": "logs"}, TypeError, "must be what model.evaluate takes.*received 'logs'"),
         ({"data": lambda model: None}, TypeError, "must be a function without arguments"),
-        ({"data": dict, "steps": 3}, TypeError, "must be a function without arguments"),
+        ({"data": dict}, TypeError, "must be what model.evaluate takes.*received <class .dict.>"),
         ({"data": lambda: {}, "steps": 3}, ValueError, "has batches of its own: leave out steps"),
         ({"data": (X, Y, Y, Y)}, ValueError, "received a tuple of 4"),
         ({"data": ()}, ValueError, "received a tuple of 0"),

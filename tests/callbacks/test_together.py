@@ -80,7 +80,7 @@ def settings():
 @quiet
 @pytest.mark.parametrize(
     ("scope", "optimizer", "compile_args"),
-    [s[1:] for s in settings()],
+    [pytest.param(*s, marks=pytest.mark.slow if n == "mirrored" else ()) for n, *s in settings()],
     ids=[s[0] for s in settings()],
 )
 def test_5_two_fits_are_the_same_with_and_without_all_of_them(

@@ -8,7 +8,7 @@ pytestmark = [
     pytest.mark.distributed,
     pytest.mark.timeout(200),
     pytest.mark.skipif(
-        FLAVOUR not in ("jax", "torch"), reason="test_agreement.py has TensorFlow's"
+        FLAVOUR not in ("jax", "torch"), reason="test_workers_agree.py has TensorFlow's"
     ),
 ]
 
