@@ -58,8 +58,10 @@ def accumulator_for(value: Any) -> Accumulator | None:
         return _Kept(_sum_here)
     backend = kind.__module__.partition(".")[0]
     if backend == "torch" and hasattr(value, "detach"):
-        return _TorchTensors()
+        return None if value.is_complex() else _TorchTensors()
     if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biuf":
+            return None
         return _Arrays(_sum_here)
     if backend in ("jax", "jaxlib") and kind.__name__ == "ArrayImpl":
         return _Kept(_sum_on_jax)
@@ -143,7 +145,8 @@ def _torch_zero(value: Any) -> Any:
     import torch
 
     exact = torch.float32 if value.device.type == "mps" else torch.float64
-    return torch.zeros((), dtype=exact, device=value.device)
+    with torch.inference_mode(False):  # or it could not be added to outside of that mode
+        return torch.zeros((), dtype=exact, device=value.device)
 
 
 def _sum_here(values: list[Any]) -> float:

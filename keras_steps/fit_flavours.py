@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from keras_steps import loops_under_way
 from keras_steps.fit_adapter import FitAdapter
 from keras_steps.keras_internals import (
     JaxState,
@@ -33,10 +34,11 @@ def arrive(callback: StepCallback, kind: type[StepCallback]) -> FitAdapter:
             "outside of one. Pass it to model.fit(callbacks=[...])."
         )
     ours = [c for c in dict.fromkeys(call.callbacks.callbacks) if isinstance(c, kind)]
+    loops_under_way.refuse_fit(callback._model, ours)
     known = (c._fit for c in ours if c._fit is not None)
     fit = next((fit for fit in known if fit.call.callbacks is call.callbacks), None)
     if fit is None:
-        _retire_broken_off(ours)
+        retire_broken_off(ours)
         fit = _KINDS.get(backend_of(callback._model), FitAdapter)(callback._model, call, ours)
         _ARRIVED.add(fit)
     if callback is ours[-1]:
@@ -44,7 +46,7 @@ def arrive(callback: StepCallback, kind: type[StepCallback]) -> FitAdapter:
     return fit
 
 
-def _retire_broken_off(callbacks: list[StepCallback]) -> None:
+def retire_broken_off(callbacks: list[StepCallback]) -> None:
     """End what fits have left behind that were broken off unseen, before another begins.
 
     Raises:
@@ -56,8 +58,8 @@ def _retire_broken_off(callbacks: list[StepCallback]) -> None:
         if fit is not None and any(fit.call.callbacks is each for each in around):
             name = type(callback).__name__
             raise RuntimeError(
-                f"this {name} follows the fit of {fit.model.name!r}, and was passed to a fit that "
-                f"was called within it. Give the inner fit a {name} of its own."
+                f"this {name} follows the fit of {fit.model.name!r}, and was passed to a fit or "
+                f"loop within it. Give the inner one a {name} of its own."
             )
         if fit is not None:
             fit.retire()

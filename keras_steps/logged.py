@@ -8,6 +8,9 @@ from typing import Any
 from keras_steps.device_scalars import MOST_KEPT, Accumulator, accumulator_for
 from keras_steps.reports import NOTHING, Sum
 
+_OF_REPORTS = ("epoch", "steps_per_second")
+"""What would be written over."""
+
 
 class Logged:
     """The running sums of the values that a loop has logged.
@@ -29,7 +32,8 @@ class Logged:
             iteration: The iteration's number, from 1.
 
         Raises:
-            ValueError: If a value is no scalar, or the names are not those of before.
+            ValueError: If a value is no scalar, a name is one that reports have by themselves, or
+                the names are not those of before.
             TypeError: If a value is no number, tensor or array.
         """
         if iteration != self._latest:
@@ -78,6 +82,11 @@ class Logged:
         """Some of the names only: that the iteration before had all is seen here."""
         for name in values:
             if name not in self._series:
+                if name in _OF_REPORTS:
+                    raise ValueError(
+                        f"log({name}=...): each report has {name!r} by itself, of the loop's own. "
+                        "Log it under another name, or leave it out."
+                    )
                 if self._latest != self._first:
                     known = ", ".join(self._series) or "nothing"
                     raise ValueError(

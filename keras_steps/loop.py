@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from keras_steps import clock as clocks
-from keras_steps import preflight
-from keras_steps.fit_adapter import FitAdapter
+from keras_steps import loops_under_way, preflight
+from keras_steps.fit_flavours import retire_broken_off
 from keras_steps.keras_internals import Console
 from keras_steps.loop_position import LoopPosition
 from keras_steps.loop_training import LoopTraining
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
-
-_LOOPS: WeakKeyDictionary[Any, StepLoop] = WeakKeyDictionary()
-"""The loop that is under way on a model."""
 
 
 class StepLoop:
@@ -65,7 +60,7 @@ class StepLoop:
                 self._training.optimizer_of(each)
                 each.refuse_loop(self._training)
         self._run: Run | None = None
-        self._is_within = self._is_in_iteration = self._is_left = False
+        self._is_within = self._is_open = self._is_in_iteration = False
         self._stop_reason: str | None = None
 
     # ------------------------------------------------------------ what a script calls
@@ -98,7 +93,8 @@ class StepLoop:
 
         Raises:
             TypeError: If it can't be iterated over.
-            RuntimeError: If another loop or fit is under way on the model.
+            RuntimeError: If another loop or fit is under way on the model, or with a callback
+                of this loop.
         """
         if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
             raise TypeError(
@@ -117,7 +113,8 @@ class StepLoop:
             values: Floats, or scalar tensors or arrays of any backend.
 
         Raises:
-            ValueError: If a value is no scalar, or the names are not those of before.
+            ValueError: If a value is no scalar, or the names are not those of before, or one is
+                `epoch` or `steps_per_second`, which reports have by themselves.
             TypeError: If a value is no number.
             RuntimeError: Outside of an iteration.
         """
@@ -160,12 +157,13 @@ class StepLoop:
         self._refuse_overlap()
         if is_own:
             self._begin()
+        self._is_open = True
         run, training, position = self._run, self._training, self._position
         assert run is not None
         count = training.counter.add_one if training.counts_itself else None
-        if self._is_in_iteration:
-            self._close_iteration(run)
         try:
+            if self._is_in_iteration:
+                self._close_iteration(run)
             iterator = self._open_epoch(run, data)
             if iterator is not None:
                 while True:
@@ -180,8 +178,13 @@ class StepLoop:
                         run.executions -= 1
                         position.close_epoch(is_complete=True)
                         break
-                    self._is_in_iteration, self._is_left = True, False
+                    except BaseException:  # a script may bear it, and go on with other data
+                        run.executions -= 1
+                        raise
+                    self._is_in_iteration = True
                     yield batch
+                    if self._run is not run:  # kept beyond the end of the run
+                        return
                     self._is_in_iteration = False
                     if count is not None:
                         count()
@@ -195,17 +198,19 @@ class StepLoop:
                     position.stop()
                     position.close_epoch(is_complete=False)
                 run.stopwatch.pause()
-        except BaseException as error:
-            self._is_left = isinstance(error, GeneratorExit)
-            if is_own:
-                self._break_off()
+        except BaseException:
+            if self._run is run:
+                self._is_open = False
+                if is_own:
+                    self._break_off()
             raise
+        self._is_open = False
         if is_own:
             self._end()
 
     def _refuse_overlap(self) -> None:
-        """An iteration that is open has to be one that a `break` has left."""
-        if self._is_in_iteration and not self._is_left:
+        """A `break` closes the iterator that it leaves."""
+        if self._is_open:
             raise RuntimeError(
                 "StepLoop.over was called while the iterator of an earlier over() is not used up. "
                 "One loop makes one run: go through one over() after the other, or use another "
@@ -214,9 +219,9 @@ class StepLoop:
 
     def _begin(self) -> None:
         training, model = self._training, self._training.model
-        if model is not None:
-            _refuse_second(model)
-            _LOOPS[model] = self
+        loops_under_way.refuse_loop(model, self._callbacks)
+        retire_broken_off(self._callbacks)
+        loops_under_way.begin(training, self._callbacks)
         try:
             training.begin()
             for callback in self._callbacks:
@@ -299,9 +304,10 @@ class StepLoop:
     def _release(self) -> None:
         if self._run is not None:
             self._stop_reason = self._run.stop_reason
-        self._run, self._is_in_iteration = None, False
-        if self._training.model is not None and _LOOPS.get(self._training.model) is self:
-            del _LOOPS[self._training.model]
+        self._run, self._is_open, self._is_in_iteration = None, False, False
+        for callback in self._callbacks:
+            callback._fit = None
+        loops_under_way.end(self._training)
 
     def _tell_that_it_is_over(self, run: Run) -> None:
         over = [clock for clock in run.clocks if clock.step >= run.limits.get(clock, 2**62)]
@@ -314,11 +320,11 @@ class StepLoop:
 def _checked(callbacks: Iterable[Any]) -> list[StepCallback]:
     if isinstance(callbacks, StepCallback) or not hasattr(callbacks, "__iter__"):
         raise TypeError(f"StepLoop(callbacks) must be a list of callbacks; received {callbacks!r}.")
-    found = list(dict.fromkeys(callbacks))
-    for callback in found:
+    given = list(callbacks)
+    for callback in given:
         if isinstance(callback, StepCallback):
             continue
-        if hasattr(callback, "on_train_batch_end"):
+        if hasattr(callback, "on_train_batch_end") and not isinstance(callback, type):
             raise TypeError(
                 f"StepLoop(callbacks): {type(callback).__name__} is a callback of Keras's, which "
                 "goes by fit's batches and epochs. A loop of one's own has none of these: use a "
@@ -327,18 +333,4 @@ def _checked(callbacks: Iterable[Any]) -> list[StepCallback]:
         raise TypeError(
             f"StepLoop(callbacks) takes callbacks of keras_steps; received {callback!r}."
         )
-    return found
-
-
-def _refuse_second(model: Any) -> None:
-    if model in _LOOPS:
-        raise RuntimeError(
-            f"a StepLoop is under way on the model {model.name!r}, and another was begun within "
-            "it. End the first one before, or train another model there."
-        )
-    fit = getattr(model, "train_function", None)
-    if isinstance(fit, FitAdapter) and fit.is_running(sys._getframe(1)):
-        raise RuntimeError(
-            f"a fit of the model {model.name!r} that keras_steps callbacks follow is under way, "
-            "and a StepLoop on it was begun within. Begin it after the fit."
-        )
+    return list(dict.fromkeys(given))

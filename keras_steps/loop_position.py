@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +54,14 @@ class LoopData:
         if epoch >= self._epoch:
             return False
         if isinstance(data, Iterator):
-            for _ in range(self.found_size.get(str(epoch), 0)):
-                next(data)
+            size = self.found_size.get(str(epoch), 0)
+            available = sum(1 for _ in islice(data, size))
+            if available < size:
+                raise ValueError(
+                    f"The data of epoch {epoch} have only {available} batches, and had {size} when "
+                    "the backup was made: they have changed. Give the loop the data of then, or "
+                    "begin anew in another directory."
+                )
         else:
             replay_pass(data)
         return True

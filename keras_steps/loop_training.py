@@ -26,11 +26,13 @@ class LoopTraining(Training):
     Attributes:
         counter: The optimizer that callbacks follow by default, or what stands for one.
         logged: The values that the loop logs.
+        callbacks: Those that follow it while it is under way.
     """
 
     def __init__(self, model: Any, optimizer: Any) -> None:
         self.model = _checked_model(model)
         self.counter = self._counter(optimizer)
+        self.callbacks: list[StepCallback] = []
         self.begin()
 
     def begin(self) -> None:
@@ -116,6 +118,12 @@ class LoopTraining(Training):
 
     def _counter(self, optimizer: Any) -> Any:
         if isinstance(optimizer, str):
+            if self.model is None:
+                raise ValueError(
+                    f"StepLoop(optimizer={optimizer!r}) names an attribute of the model, and the "
+                    "loop has none: StepLoop(callbacks, model=model, optimizer=...). Or pass the "
+                    "optimizer itself."
+                )
             return find_optimizer(self.model, optimizer, "StepLoop(optimizer)")
         if optimizer is not None:
             return step_source(optimizer)

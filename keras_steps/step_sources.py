@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from keras_steps.keras_internals import is_optimizer, learning_rate_source
+from keras_steps.reporting import takes
 
 
 class StepFunction:
@@ -71,6 +72,9 @@ class OwnSteps:
             import tensorflow as tf
 
             self.iterations = tf.Variable(0, trainable=False, dtype="int64", name="global_step")
+            if tf.distribute.has_strategy():  # made in its scope: one for each replica
+                self.add_one = lambda: self.iterations.assign_add(1)
+                return
             one = tf.constant(1, "int64")
             handle = self.iterations.handle
             self.add_one = lambda: tf.raw_ops.AssignAddVariableOp(resource=handle, value=one)
@@ -118,6 +122,12 @@ def step_source(given: Any) -> Any:
             return given
         return StepFunction(lambda: given.iterations, f"{_name_of(given)}.iterations")
     if callable(given):
+        if not takes(given):
+            raise TypeError(
+                "StepLoop(optimizer) must be a function without arguments that returns the step; "
+                f"received {given!r}. That of a callback is another: from the model to the "
+                "optimizer."
+            )
         return StepFunction(given, f"the function {_name_of(given)}")
     raise TypeError(
         "StepLoop(optimizer) must be an optimizer that counts its `iterations`, a torch "

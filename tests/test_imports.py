@@ -81,7 +81,8 @@ MAY_IMPORT = {
         "run",
         "training",
     },
-    "fit_flavours": {"fit_adapter", "keras_internals"},
+    "loops_under_way": {"fit_adapter"},
+    "fit_flavours": {"fit_adapter", "keras_internals", "loops_under_way"},
     "step_callback": {
         "fit_adapter",
         "fit_flavours",
@@ -92,7 +93,7 @@ MAY_IMPORT = {
     },
     "device_scalars": set(),
     "logged": {"device_scalars", "reports"},
-    "step_sources": {"keras_internals"},
+    "step_sources": {"keras_internals", "reporting"},
     "loop_training": {
         "global_step",
         "keras_internals",
@@ -104,10 +105,11 @@ MAY_IMPORT = {
     "loop_position": {"epoch", "keras_internals"},
     "loop": {
         "clock",
-        "fit_adapter",
+        "fit_flavours",
         "keras_internals",
         "loop_position",
         "loop_training",
+        "loops_under_way",
         "preflight",
         "run",
         "step_callback",

@@ -76,6 +76,17 @@ def test_a_tensor_that_is_written_to_later_counts_as_it_was():
     assert logged.sums()["loss"] == Sum(6.0, 3, 0)
 
 
+@pytest.mark.skipif(FLAVOUR != "torch", reason="modes of torch's")
+def test_a_tensor_logged_in_inference_mode_is_one_of_the_sum():
+    import torch
+
+    logged = Logged()
+    for iteration in (1, 2, 3):
+        with torch.inference_mode(iteration == 1):
+            logged.add({"loss": torch.ones(()) * iteration}, iteration)
+    assert logged.sums()["loss"] == Sum(6.0, 3, 0)
+
+
 @pytest.mark.skipif(FLAVOUR != "jax", reason="arrays that are given away are JAX's")
 def test_an_array_that_was_given_away_is_named():
     logged, array = Logged(), on_device(1.0)
@@ -118,6 +129,8 @@ class PerReplica(DistributedValues):
         ("1.0", TypeError, r"log\(loss=...\) takes a number; received '1.0'"),
         (None, TypeError, "received None"),
         (True, TypeError, "received True"),
+        (np.array("1.5"), TypeError, "takes a number; received array"),
+        (np.array(1j), TypeError, "takes a number; received array"),
         ([1.0], TypeError, r"received \[1.0\]"),
         (PerReplica(), TypeError, "a value for each replica. Reduce it first: strategy.reduce"),
     ],
@@ -148,6 +161,8 @@ def test_a_tensor_within_a_compiled_function_is_refused():
 @pytest.mark.parametrize(
     ("iterations", "text"),
     [
+        ([{"epoch": 1}], "each report has 'epoch' by itself"),
+        ([{"loss": 1.0, "steps_per_second": 1}], "each report has 'steps_per_second'"),
         ([{"loss": 1.0}, {"lost": 1.0}], r"log\(lost=...\) is new in iteration 2.*logged loss"),
         ([{"loss": 1.0, "acc": 1.0}, {"loss": 1.0}, {"acc": 1.0}], "iteration 2 .* no 'acc'"),
         (

@@ -1,10 +1,11 @@
 """StepLoop: what it yields, when it ends, and how it is left."""
 
+import shutil
 import signal
 
 import numpy as np
 import pytest
-from flavours import arrays, fit, keras, make_model
+from flavours import FLAVOUR, arrays, fit, keras, make_model, mirrored_scope
 from loops import batches_of, by_train_on_batch, loop
 
 import keras_steps as ks
@@ -332,6 +333,8 @@ def uncompiled():
     [
         (lambda: ks.StepLoop(ks.StopAtStep(3)), TypeError, "must be a list of callbacks"),
         (lambda: ks.StepLoop([print]), TypeError, "takes callbacks of keras_steps; received"),
+        (lambda: ks.StepLoop([[]]), TypeError, r"takes callbacks of keras_steps; received \[\]"),
+        (lambda: ks.StepLoop([ks.StopAtStep]), TypeError, "received <class .*StopAtStep"),
         (
             lambda: ks.StepLoop([keras.callbacks.CSVLogger("x")]),
             TypeError,
@@ -339,6 +342,12 @@ def uncompiled():
         ),
         (lambda: ks.StepLoop([], model=3), TypeError, "must be a Keras model or None; received 3"),
         (lambda: ks.StepLoop([], model=uncompiled()), ValueError, "has no optimizer whose updates"),
+        (lambda: ks.StepLoop([], optimizer="sgd"), ValueError, "'sgd'.* and the loop has none"),
+        (
+            lambda: ks.StepLoop([], optimizer=lambda model: model.optimizer),
+            TypeError,
+            "without arguments that returns the step; received <function",
+        ),
         (lambda: ks.StepLoop([], optimizer=3), TypeError, "counts its `iterations`.*received 3"),
         (lambda: ks.StepLoop([], optimizer=keras.optimizers.SGD), TypeError, "received the class"),
         (
@@ -471,3 +480,121 @@ def test_a_loop_within_a_fit_that_is_followed_is_refused():
 def test_warns_of_a_counter_that_rests():
     with pytest.warns(UserWarning, match="has not moved in 10 executions"):
         count_to(12, [Recorder(5)], model=make_model())
+
+
+# One run at a time.
+
+
+def test_a_fit_within_a_loop_on_its_model_is_refused_if_callbacks_follow_it():
+    model = make_model()
+    with ks.StepLoop([recorder := Recorder(5)], model=model) as the_loop:
+        for _ in the_loop.over(range(2)):
+            with pytest.raises(RuntimeError, match="a fit of it that keras_steps callbacks follow"):
+                fit(model, [ks.StopAtStep(num_steps=2)])
+            fit(model, [], batches=5)
+    assert recorder.steps == [5, 10]
+    fit(model, [recorder], batches=5)
+    assert recorder.steps == [5, 10, 15]
+
+
+@pytest.mark.parametrize("outer", ["loop", "fit"])
+@pytest.mark.parametrize("inner", ["loop", "fit"])
+def test_a_callback_is_in_one_run_at_a_time(outer, inner, tmp_path):
+    runs = {"loop": loop, "fit": fit}
+    shared = [recorder := Recorder(2), ks.StepBackupAndRestore(tmp_path, 100)]
+
+    def within(step, logs):
+        with pytest.raises(RuntimeError, match="was passed to a fit or loop within it"):
+            runs[inner](make_model(), shared)
+        runs[inner](make_model(), [Recorder(2)], batches=2)
+
+    runs[outer](make_model(), [*shared, ks.OnStep(3, within)], batches=6)
+    assert recorder.steps == [2, 4, 6]
+
+
+def test_callbacks_of_a_backed_up_loop_can_go_into_a_fit_and_back(tmp_path):
+    callbacks = [recorder := Recorder(5), ks.StepBackupAndRestore(tmp_path / "backup", 5)]
+    for run in (loop, fit, loop):
+        run(make_model(), callbacks)
+        shutil.rmtree(tmp_path / "backup")
+    assert recorder.steps == [5, 10] * 3
+
+
+def test_what_an_interrupted_fit_has_left_is_closed_before_a_loop_begins():
+    class Interrupts(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            raise KeyboardInterrupt
+
+    model, writer = make_model(), Writer()
+    callbacks = [ks.ReportEveryN(writer, 5)]
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, [*callbacks, Interrupts()])
+    loop(model, callbacks, batches=5)
+    assert [told if told == "closed" else told[0] for told in writer.told] == [
+        *[5, 10, "closed"],
+        *[15, "closed"],
+    ]
+
+
+# Iterators, and what a script makes of them.
+
+
+def test_an_iterator_that_is_kept_ends_with_the_run():
+    the_loop = ks.StepLoop([recorder := Recorder(1)])
+    with the_loop:
+        batches = the_loop.over(range(5))
+        next(batches)
+    assert list(batches) == []
+    assert recorder.steps == [1]
+    assert int(np.asarray(the_loop.global_step)) == 1
+
+
+def test_an_over_in_a_callback_of_the_loop_is_refused():
+    loops = []
+    callback = ks.OnStep(2, lambda step, logs: next(loops[0].over(range(2))))
+    loops.append(ks.StepLoop([callback]))
+    with pytest.raises(RuntimeError, match="is not used up"), loops[0]:
+        for _ in loops[0].over(range(3)):
+            pass
+
+
+def test_an_iterator_that_an_error_was_thrown_into_is_left():
+    with ks.StepLoop([recorder := Recorder(1)]) as the_loop:
+        batches = the_loop.over(range(3))
+        next(batches)
+        with pytest.raises(ValueError, match="thrown"):
+            batches.throw(ValueError("thrown"))
+        assert list(the_loop.over(range(2))) == [0, 1]
+    assert recorder.steps == [1, 2, 3]
+
+
+def test_data_that_fail_leave_no_iteration_behind():
+    def bad():
+        yield from range(2)
+        raise OSError("unreadable")
+
+    came, rates = [], []
+    callbacks = [ks.StepScheduled(rates.append, lambda step: float(step // 3)), ks.StopAtStep(7)]
+    with ks.StepLoop(callbacks) as the_loop:
+        for _ in range(5):
+            try:
+                for number in the_loop.over(bad()):
+                    came.append((number, rates[-1]))
+            except OSError:
+                assert the_loop._run.executions == len(came)
+    assert came == [(0, 0), (1, 0), (0, 0), (1, 1), (0, 1), (1, 1), (0, 2)]
+    assert the_loop.stop_reason == "reached"
+
+
+@pytest.mark.skipif(FLAVOUR not in ("tensorflow", "tf_keras"), reason="a strategy of TensorFlow's")
+def test_its_own_count_may_be_made_in_the_scope_of_a_strategy():
+    with mirrored_scope():
+        the_loop = ks.StepLoop([recorder := Recorder(2), ks.StopAtStep(5)])
+        with the_loop:
+            for _ in the_loop.over(range(3)):
+                pass
+    with the_loop:
+        for _ in the_loop.over(range(9)):
+            pass
+    assert recorder.steps == [2, 4]
+    assert the_loop.stop_reason == "reached"

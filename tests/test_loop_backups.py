@@ -197,6 +197,16 @@ def test_a_signal_ends_it_after_the_iteration_and_it_goes_on_another_time(tmp_pa
     assert the_loop.stop_reason is None
 
 
+@pytest.mark.parametrize("make_data", [from_one_generator, from_one_iterator_over_all])
+def test_data_of_an_epoch_that_is_done_which_have_become_fewer_are_named(make_data, tmp_path):
+    def shorter():
+        return [itertools.islice(make_data()[0], 2), *make_data()[1:]]
+
+    script(tmp_path, make_data, killed_at=9)
+    with pytest.raises(ValueError, match="data of epoch 0 have only 2 batches, and had 7 when"):
+        script(tmp_path, shorter)
+
+
 @pytest.mark.parametrize(
     ("loop_args", "text"),
     [
