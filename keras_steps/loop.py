@@ -189,7 +189,7 @@ class StepLoop:
                     if count is not None:
                         count()
                     if is_due or (run.deadline is not None and clocks.now() >= run.deadline):
-                        run.after({}, epoch_ends=False)
+                        self._after(run)
                         if training.is_stopping:
                             break
                         if run.signal is not None:
@@ -248,6 +248,7 @@ class StepLoop:
 
     def _open_epoch(self, run: Run, data: Iterable[Any]) -> Iterator[Any] | None:
         """Begin an epoch; None if the run is over, or an earlier process has done this one."""
+        self._training.forget_stop_of_others()
         if self._training.is_stopping:
             return None
         self._position.close_epoch(is_complete=True)  # a `break` has left it
@@ -258,6 +259,7 @@ class StepLoop:
         if run.executions == 0 and not run.is_resumed:  # the script may have set the counter since
             run.start_again()
         run.set_out()
+        self._training.keep_stop_of_callbacks()
         run.open_epoch()
         if run.signal is not None:  # it came between two epochs
             run.attention_at = 0
@@ -275,7 +277,13 @@ class StepLoop:
         self._is_in_iteration = False
         if self._training.counts_itself:
             self._training.counter.add_one()
+        self._after(run)
+
+    def _after(self, run: Run) -> None:
+        """Fire what has become due with an iteration."""
+        self._training.forget_stop_of_others()
         run.after({}, epoch_ends=False)
+        self._training.keep_stop_of_callbacks()
 
     def _end(self) -> None:
         """The run is done: fire what is due at its end, close the writers."""
@@ -284,6 +292,7 @@ class StepLoop:
         try:
             if self._is_in_iteration:
                 self._close_iteration(run)
+            self._training.forget_stop_of_others()
             self._position.close_epoch(is_complete=not self._training.is_stopping)
             if run.executions:
                 run.close_epoch()

@@ -110,6 +110,16 @@ class LoopTraining(Training):
         if self.model is not None:
             self.model.stop_training = True
 
+    def forget_stop_of_others(self) -> None:
+        """What `stop_training` is between firings, a fit within an iteration has left there."""
+        if self.model is not None and not self._is_stopping:
+            self.model.stop_training = False
+
+    def keep_stop_of_callbacks(self) -> None:
+        """What it is behind a firing, a callback has set, to end the loop."""
+        if self.is_stopping:
+            self.stop()
+
     def get_state(self) -> dict[str, Any]:
         return dict(self.logged.get_state())
 

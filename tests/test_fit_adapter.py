@@ -180,7 +180,7 @@ def test_a_fit_within_a_fit_takes_no_callback_of_that():
 
     def inner(step, logs):
         fit(make_model(seed=2), [another], batches=4)
-        with pytest.raises(RuntimeError, match="Give the inner fit a Recorder of its own"):
+        with pytest.raises(RuntimeError, match="Give the inner one a Recorder of its own"):
             fit(make_model(seed=2), [recorder])
 
     fit(make_model(), [recorder, ks.OnStep(ks.AtSteps(3), inner)])

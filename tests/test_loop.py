@@ -485,13 +485,28 @@ def test_warns_of_a_counter_that_rests():
 # One run at a time.
 
 
+class StopsAtEpoch0(keras.callbacks.Callback):
+    """As EarlyStopping does."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = True
+
+
+def test_a_callback_that_sets_stop_training_ends_the_loop():
+    model = make_model()
+    set_it = ks.OnStep(3, lambda step, logs: setattr(model, "stop_training", True))
+    the_loop = loop(model, [set_it], epochs=2)
+    assert ks.global_step(model) == 3
+    assert (the_loop.stop_reason, model.stop_training) == (None, True)
+
+
 def test_a_fit_within_a_loop_on_its_model_is_refused_if_callbacks_follow_it():
     model = make_model()
     with ks.StepLoop([recorder := Recorder(5)], model=model) as the_loop:
         for _ in the_loop.over(range(2)):
             with pytest.raises(RuntimeError, match="a fit of it that keras_steps callbacks follow"):
                 fit(model, [ks.StopAtStep(num_steps=2)])
-            fit(model, [], batches=5)
+            fit(model, [StopsAtEpoch0()], batches=5, epochs=3)
     assert recorder.steps == [5, 10]
     fit(model, [recorder], batches=5)
     assert recorder.steps == [5, 10, 15]

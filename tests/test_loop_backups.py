@@ -1,5 +1,6 @@
 """A loop that is broken off and started again goes on as if nothing had happened."""
 
+import itertools
 import os
 import signal
 import subprocess
