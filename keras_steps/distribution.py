@@ -120,6 +120,7 @@ def prepare(model: Any) -> Any:
         The same model.
 
     Raises:
+        TypeError: If it is no model.
         RuntimeError: If it is needed and was not tried with this version of Keras.
         ValueError: If the model was made outside of the scope, if Keras 3 can't train under
             its strategy at all (ParameterServerStrategy), or for what fails even so:
@@ -132,6 +133,11 @@ def prepare(model: Any) -> Any:
     >>> model = prepare(keras.Sequential([keras.layers.Dense(1)]))
     >>> model.compile("sgd", "mse")
     """
+    if isinstance(model, type) or not hasattr(model, "fit"):
+        raise TypeError(
+            f"prepare takes a Keras model, and returns it; received {model!r}. compile returns "
+            "None: model.compile(...) first, or afterwards, on a line of its own."
+        )
     if backend_of(model) != "tensorflow":
         return model
     import tensorflow as tf

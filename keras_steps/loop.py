@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any
@@ -94,7 +95,7 @@ class StepLoop:
         Raises:
             TypeError: If it can't be iterated over.
             RuntimeError: If another loop or fit is under way on the model, or with a callback
-                of this loop.
+                of this loop; or within a tf.function.
         """
         if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
             raise TypeError(
@@ -219,6 +220,7 @@ class StepLoop:
 
     def _begin(self) -> None:
         training, model = self._training, self._training.model
+        _refuse_graph()
         loops_under_way.refuse_loop(model, self._callbacks)
         retire_broken_off(self._callbacks)
         loops_under_way.begin(training, self._callbacks)
@@ -324,6 +326,15 @@ class StepLoop:
         if over:
             run.stop("reached")
         self._training.stop()
+
+
+def _refuse_graph() -> None:
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None and not tensorflow.executing_eagerly():
+        raise RuntimeError(
+            "a StepLoop was begun within a tf.function, which would make its iterations one graph. "
+            "Decorate the function that makes one step, and call it in the loop."
+        )
 
 
 def _checked(callbacks: Iterable[Any]) -> list[StepCallback]:

@@ -121,7 +121,7 @@ def step_source(given: Any) -> Any:
         if learning_rate_source(given) is not None or hasattr(given.iterations, "assign"):
             return given
         return StepFunction(lambda: given.iterations, f"{_name_of(given)}.iterations")
-    if callable(given):
+    if callable(given) and not _is_model(given):
         if not takes(given):
             raise TypeError(
                 "StepLoop(optimizer) must be a function without arguments that returns the step; "
@@ -134,6 +134,11 @@ def step_source(given: Any) -> Any:
         f"optimizer, or a function that returns the step; received {given!r}. Optimizers of optax "
         "keep their count in their state: pass a function that returns it from there."
     )
+
+
+def _is_model(given: Any) -> bool:
+    """Of Keras or torch: such can be called too."""
+    return hasattr(given, "fit") or hasattr(given, "forward")
 
 
 def _name_of(thing: Any) -> str:

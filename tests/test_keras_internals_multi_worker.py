@@ -23,6 +23,12 @@ def test_a_script_in_one_process_is_left_as_it_is(scope):
     fit(model, [])
 
 
+@pytest.mark.parametrize("given", [None, keras.Sequential, keras.layers.Dense(1)])
+def test_what_is_no_model_is_refused(given):
+    with pytest.raises(TypeError, match="prepare takes a Keras model, and returns it; received"):
+        distribution.prepare(given)
+
+
 @on_tensorflow
 def test_a_version_that_it_was_not_tried_with_is_refused(monkeypatch):
     model = make_model()

@@ -343,6 +343,7 @@ def uncompiled():
         (lambda: ks.StepLoop([], model=3), TypeError, "must be a Keras model or None; received 3"),
         (lambda: ks.StepLoop([], model=uncompiled()), ValueError, "has no optimizer whose updates"),
         (lambda: ks.StepLoop([], optimizer="sgd"), ValueError, "'sgd'.* and the loop has none"),
+        (lambda: ks.StepLoop([], optimizer=make_model()), TypeError, "torch optimizer, or a funct"),
         (
             lambda: ks.StepLoop([], optimizer=lambda model: model.optimizer),
             TypeError,
@@ -549,6 +550,22 @@ def test_what_an_interrupted_fit_has_left_is_closed_before_a_loop_begins():
         *[5, 10, "closed"],
         *[15, "closed"],
     ]
+
+
+@pytest.mark.skipif(FLAVOUR not in ("tensorflow", "tf_keras"), reason="of TensorFlow's")
+def test_a_loop_within_a_compiled_function_is_refused():
+    import tensorflow as tf
+
+    model = make_model()
+
+    @tf.function(autograph=False)
+    def train():
+        loop(model, [ks.StopAtStep(3)])
+
+    with pytest.raises(RuntimeError, match="begun within a tf.function.*Decorate"):
+        train()
+    loop(model, [ks.StopAtStep(3)])
+    assert ks.global_step(model) == 3
 
 
 # Iterators, and what a script makes of them.
