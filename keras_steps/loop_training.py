@@ -60,6 +60,11 @@ class LoopTraining(Training):
         return self.model is not None and learning_rate_source(self.counter) is not None
 
     @property
+    def shares_arrays(self) -> bool:
+        """Where a function says the step, it may have put the loop's arrays into the model."""
+        return isinstance(self.counter, StepFunction)
+
+    @property
     def without_its_state(self) -> str:
         """What to say to someone who has to have all of that state."""
         if self.model is None:

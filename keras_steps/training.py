@@ -64,6 +64,11 @@ class Training(ABC):
         """What to say to someone who looks for "loss" where there is none."""
 
     @property
+    def shares_arrays(self) -> bool:
+        """Whether others than the model may hold the arrays of its variables."""
+        return False
+
+    @property
     @abstractmethod
     def is_stopping(self) -> bool:
         """Whether the run, or something other than it, ends it after this execution."""

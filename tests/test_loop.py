@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 from flavours import FLAVOUR, arrays, fit, keras, make_model, mirrored_scope
-from loops import batches_of, by_train_on_batch, loop
+from loops import batches_of, by_own_step, by_train_on_batch, loop
 
 import keras_steps as ks
 from keras_steps.step_callback import Order
@@ -315,6 +315,15 @@ def test_c24_two_optimizers_have_a_clock_each():
     ):
         for _ in the_loop.over(range(11)):
             ks.set_global_step(model.g_optimizer, ks.global_step(model.g_optimizer) + 1)
+
+
+@pytest.mark.skipif(FLAVOUR != "jax", reason="JAX gives arrays away")
+def test_an_evaluation_leaves_the_loop_the_arrays_that_the_model_has_too():
+    model, recorder = make_model(), Recorder(100)
+    step, loop_args = by_own_step(model)
+    loop(model, [recorder, ks.EvaluateEveryN(arrays(2), 3)], batches=7, step=step, **loop_args)
+    assert [at for at, _ in recorder.evaluations] == [3, 6, 7]
+    assert ks.global_step(model) == 7
 
 
 # What is refused.

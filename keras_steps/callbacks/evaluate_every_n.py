@@ -88,7 +88,12 @@ class EvaluateEveryN(StepCallback):
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         if not self._prepared:  # another callback has restored the model after train begin
             self._prepare(self.model)
-        with random_states_kept() if self.model is None else training_kept(self.model):
+        shares = self._run.training.shares_arrays
+        with (
+            random_states_kept()
+            if self.model is None
+            else training_kept(self.model, shares_arrays=shares)
+        ):
             found = {p: scalars(data.evaluate()) for p, data in self._prepared.items()}
         named = [{p + name: value for name, value in found[p].items()} for p in found]
         self._run.evaluated(*named)  # apart, as an output's name may look like a prefix

@@ -32,13 +32,21 @@ def random_states_kept() -> Iterator[None]:
 
 
 @contextmanager
-def training_kept(model: Any) -> Iterator[None]:
+def training_kept(model: Any, *, shares_arrays: bool = False) -> Iterator[None]:
     """Afterwards a fit that is under way goes on as if the model had not been evaluated.
 
     Evaluate resets the training metrics, a layer that samples in inference draws from seed
     generators, torch's modules stay in inference mode, tf_keras's `history` becomes that of
     the evaluation, and on JAX the variables are left without values by one that fails.
+
+    Args:
+        model: The model that is evaluated within.
+        shares_arrays: Whether others may hold the arrays of its variables too. On JAX evaluate
+            gives them away, so it gets copies.
     """
+    if shares_arrays:
+        for variable, array in _arrays_on_jax(model):
+            variable.assign(array.copy())
     values = [(variable, _copies(variable)) for variable in _disturbed(model)]
     arrays = _arrays_on_jax(model)
     modes = {name: module.training for name, module in _torch_modules(model)}
