@@ -84,15 +84,8 @@ $(BACKENDS:%=test-%): test-%: .venv-%/.stamp
 	@echo "== $@: pytest on $*"
 	@.venv-$*/bin/python $(PYTEST) $(ARGS)
 
-test-slow: .venv/.stamp $(BACKENDS:%=.venv-%/.stamp)  ## run the tests that the others leave out, on every backend
-	@echo "== test-slow: pytest on tensorflow"
-	@.venv/bin/python $(PYTEST) -m slow $(ARGS)
-	@echo "== test-slow: pytest on jax"
-	@KERAS_BACKEND=jax .venv-jax/bin/python $(PYTEST) -m slow $(ARGS)
-	@echo "== test-slow: pytest on torch"
-	@KERAS_BACKEND=torch .venv-torch/bin/python $(PYTEST) -m slow $(ARGS)
-	@echo "== test-slow: pytest on tf_keras"
-	@KERAS_STEPS_TEST_FLAVOUR=tf_keras .venv-tf_keras/bin/python $(PYTEST) -m slow $(ARGS)
+test-slow:  ## run the tests that take seconds each, which the others leave out, on every backend
+	@$(MAKE) --no-print-directory test-all ARGS="-m slow $(ARGS)"
 
 # What depends on Keras's version, on TensorFlow with the oldest one supported and with tomorrow's.
 VERSIONED = tests/contract tests/test_keras_internals*.py tests/test_evaluation_internals.py tests/test_fit_adapter.py \
