@@ -8,6 +8,7 @@ import pytest
 from flavours import FLAVOUR, IS_TF_KERAS, ON_TENSORFLOW, keras, mirrored_strategy, no_scope
 
 from keras_steps.keras_internals import calls_around, start_at_epoch, training_data_of
+from keras_steps.keras_internals.skipping import Skipping
 
 ROWS, ROWS_A_BATCH, BATCHES = 10, 2, 5
 X = np.arange(ROWS, dtype="float32").reshape(-1, 1)
@@ -417,6 +418,20 @@ def test_data_that_have_become_shorter_are_refused(make, spe):
     backup = {**whole.backups[place], "batches": 4}
     with pytest.raises(ValueError, match=r"only 3 batches where the backup was made after 4: "):
         read(lambda: make(X[:6]), Reads(backup=backup), epochs=1, spe=spe)
+
+
+@pytest.mark.skipif(not keras_3, reason="tf_keras reads a generator through tf.data from the start")
+def test_a_generator_gives_its_batches_away_before_keras_converts_them(monkeypatch):
+    sought_of = {}
+    over = Skipping.over
+
+    def noted(self, iterator, sought):
+        sought_of[self.batches] = sought
+        over(self, iterator, sought)
+
+    monkeypatch.setattr(Skipping, "over", noted)
+    assert_resumed(lambda: {"x": seeded_generator()}, [(2, 4)], steps_per_epoch=5)
+    assert sought_of[14] == 13
 
 
 def test_a_generator_that_ends_before_is_refused():
