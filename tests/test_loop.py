@@ -9,6 +9,7 @@ from flavours import FLAVOUR, arrays, fit, keras, make_model, mirrored_scope
 from loops import batches_of, by_own_step, by_train_on_batch, loop
 
 import keras_steps as ks
+from keras_steps.run import Run
 from keras_steps.step_callback import Order
 from keras_steps.testing import FakeClock, Recorder
 
@@ -639,3 +640,18 @@ def test_its_own_count_may_be_made_in_the_scope_of_a_strategy():
             pass
     assert recorder.steps == [2, 4]
     assert the_loop.stop_reason == "reached"
+
+
+def test_4_an_idle_iteration_asks_the_run_nothing(monkeypatch):
+    asked = []
+    after = Run.after
+
+    def noted(self, logs, *, epoch_ends):
+        asked.append(self.executions)
+        after(self, logs, epoch_ends=epoch_ends)
+
+    monkeypatch.setattr(Run, "after", noted)
+    with ks.StepLoop([Recorder(40)]) as loop:
+        for _ in loop.over(range(100)):
+            pass
+    assert asked == [1, 10, 40, 80]  # at 10, whether the counter moves at all
