@@ -18,6 +18,20 @@ def pytest_configure(config):
     cpu = tf.config.list_physical_devices("CPU")[0]
     two = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, two)
+    _leave_pipelines_untuned(tf)
+
+
+def _leave_pipelines_untuned(tf):
+    """Spares the tests up to a minute's wait wherever an iterator is freed.
+
+    Its end waits for the thread that tunes its pipeline. That one is woken, sees that it has not
+    been cancelled quite yet, and sleeps on until its next turn (seen with TensorFlow 2.21).
+    """
+    from tensorflow.python.data.ops import dataset_ops
+
+    untuned = tf.data.Options()
+    untuned.autotune.enabled = False
+    dataset_ops.DatasetV2._apply_debug_options = lambda dataset: dataset.with_options(untuned)
 
 
 def pytest_collection_finish(session):

@@ -51,6 +51,14 @@ def fit(model, callbacks, *, batches=10, epochs=1, **fit_args):
     return model.fit(**{"verbose": 0, "epochs": epochs, "callbacks": callbacks, **data, **fit_args})
 
 
+def clear_session():
+    """Names begin anew, as in a new process. Keras 3 would collect garbage too: a second each."""
+    if IS_TF_KERAS:
+        keras.backend.clear_session()
+    else:
+        keras.utils.clear_session(free_memory=False)
+
+
 def loss_scaled(optimizer, **args):
     """The optimizer within the flavour's LossScaleOptimizer."""
     home = keras.mixed_precision if IS_TF_KERAS else keras.optimizers

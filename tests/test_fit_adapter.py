@@ -14,6 +14,7 @@ from flavours import (
     IS_TF_KERAS,
     ON_TENSORFLOW,
     arrays,
+    clear_session,
     fit,
     keras,
     loss_scaled,
@@ -339,7 +340,7 @@ def test_a_model_whose_fit_was_broken_off_can_be_freed():
     with pytest.raises(RuntimeError):
         fit(model, [Recorder(3), _Raises("on_epoch_begin", RuntimeError())])
     gone = weakref.ref(model)
-    keras.backend.clear_session()
+    clear_session()
     del model
     gc.collect()
     assert gone() is None

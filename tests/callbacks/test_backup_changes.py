@@ -13,6 +13,7 @@ from flavours import (
     IS_TF_KERAS,
     ON_TENSORFLOW,
     arrays,
+    clear_session,
     fit,
     keras,
     loss_scaled,
@@ -46,7 +47,7 @@ class Killer(ks.StepCallback):
 
 def begin(seed=1):
     """What a script begins with."""
-    keras.backend.clear_session()
+    clear_session()
     keras.utils.set_random_seed(seed)
     if IS_TF_KERAS:
         keras.backend.experimental.enable_tf_random_generator()

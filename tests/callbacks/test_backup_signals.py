@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
-from flavours import BATCH, IS_TF_KERAS, arrays, fit, keras, make_model, state_of
+from flavours import BATCH, IS_TF_KERAS, arrays, clear_session, fit, keras, make_model, state_of
 
 import keras_steps as ks
 from keras_steps import backing_up, backups
@@ -53,7 +53,7 @@ class CountsEpochs(keras.callbacks.Callback):
 
 
 def script(directory, *more, epochs=3, **backup_args):
-    keras.backend.clear_session()
+    clear_session()
     model = make_model(keras.optimizers.Adam(0.01))
     recorder, counts = Recorder(3), CountsEpochs()
     backup = ks.StepBackupAndRestore(directory, 100, **backup_args)
@@ -125,7 +125,7 @@ def test_a_signal_while_a_backup_is_made(tmp_path, monkeypatch, function):
         return inner(*args)
 
     def train(place):
-        keras.backend.clear_session()
+        clear_session()
         model = make_model(keras.optimizers.Adam(0.01))
         fit(model, [ks.StepBackupAndRestore(place, 4)], batches=BATCHES, epochs=3)
         return (model,)
@@ -158,7 +158,7 @@ def test_a_signal_during_an_evaluation_that_is_then_done_to_its_end(tmp_path, by
     def train(place, *, sends=False, **fit_args):
         data = SendsWhenRead()
         arm = ks.OnStep(ks.AtSteps(2), lambda step, logs: setattr(data, "sends", sends))
-        keras.backend.clear_session()
+        clear_session()
         model, recorder = make_model(keras.optimizers.Adam(0.01)), Recorder(100)
         callbacks = [ks.StepBackupAndRestore(place, 100), recorder, arm]
         if by == "EvaluateEveryN":
@@ -282,7 +282,7 @@ def test_a_keyboard_interrupt_leaves_model_and_backup_usable(tmp_path, whole):
         def on_step(self, step, logs):
             raise KeyboardInterrupt
 
-    keras.backend.clear_session()
+    clear_session()
     model = make_model(keras.optimizers.Adam(0.01))
     before = signal.getsignal(signal.SIGTERM)
     backup = ks.StepBackupAndRestore(tmp_path, 5)

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from flavours import BATCH, FLAVOUR, IS_TF_KERAS, arrays, fit, keras, state_of
+from flavours import BATCH, FLAVOUR, IS_TF_KERAS, arrays, clear_session, fit, keras, state_of
 
 import keras_steps as ks
 from keras_steps import StepBackupAndRestore
@@ -35,7 +35,7 @@ def script(
 ):
     """What a user's script does, from seeding to fit, each time it is started."""
     let_all_finish()  # clear_session breaks a save that is under way
-    keras.backend.clear_session()
+    clear_session()
     keras.utils.set_random_seed(1)
     if IS_TF_KERAS:
         keras.backend.experimental.enable_tf_random_generator()

@@ -17,7 +17,7 @@ import numpy as np
 import proof
 import pytest
 from comparing import differences
-from flavours import FLAVOUR, IS_TF_KERAS, fit, keras, make_model, state_of
+from flavours import FLAVOUR, IS_TF_KERAS, clear_session, fit, keras, make_model, state_of
 
 import keras_steps as ks
 from keras_steps.background import let_all_finish
@@ -182,7 +182,7 @@ def small_disk(tmp_path):
 
 
 def train(directory, *more):
-    keras.backend.clear_session()
+    clear_session()
     if IS_TF_KERAS:
         keras.backend.experimental.enable_tf_random_generator()
     model = make_model(keras.optimizers.Adam(0.01))
