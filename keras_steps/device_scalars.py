@@ -64,9 +64,10 @@ def accumulator_for(value: Any) -> Accumulator | None:
             return None
         return _Arrays(_sum_here)
     if backend in ("jax", "jaxlib") and kind.__name__ == "ArrayImpl":
-        return _Kept(_sum_on_jax)
+        return None if value.dtype.kind == "c" else _Kept(_sum_on_jax)
     if backend == "tensorflow" and hasattr(value, "numpy") and not hasattr(value, "assign"):
-        return _Kept(_sum_on_tensorflow)
+        is_number = value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_bool
+        return _Kept(_sum_on_tensorflow) if is_number else None
     if backend == "tensorflow" and hasattr(value, "fetch"):
         return _Remote()
     return None
@@ -117,25 +118,35 @@ class _Arrays(_Kept):
 
 
 class _TorchTensors(Accumulator):
-    """A tensor may be written to in place once its step is over: added up at once, there."""
+    """A tensor may be written to in place once its step is over: added up at once, where it is."""
 
     def __init__(self) -> None:
         super().__init__()
         self._sum: Any = None
         self._counted = 0
+        self._here: list[float] = []
 
     def take(self, value: Any) -> None:
+        if value.is_cpu:  # computed as it was made, and read in a tenth of the time of an addition
+            self._here.append(value.item())
+            return
         value = value.detach()
         if self._sum is None or self._sum.device != value.device:
-            self.fetch()
+            self._fetch_sum()
             self._sum = _torch_zero(value)
         self._sum.add_(value)
         self._counted += 1
 
     def shrink(self) -> None:
-        pass
+        if self._here:
+            self._add(sum(self._here), len(self._here))
+            self._here.clear()
 
     def fetch(self) -> None:
+        self.shrink()
+        self._fetch_sum()
+
+    def _fetch_sum(self) -> None:
         if self._sum is not None:
             self._add(self._sum.item(), self._counted)
             self._sum, self._counted = None, 0
@@ -156,21 +167,22 @@ def _sum_here(values: list[Any]) -> float:
 def _sum_on_tensorflow(values: list[Any]) -> Any:
     import tensorflow as tf
 
-    if isinstance(values[0], float) or "CPU" in values[0].device:  # computed as they are made
-        return _sum_here([v if isinstance(v, float) else v.numpy() for v in values])
+    if isinstance(values[0], float):
+        return sum(values)
+    if "CPU" in values[0].device:  # computed as they are made
+        try:
+            return float(sum([memoryview(value)[()] for value in values]))  # 2/3 of numpy()'s time
+        except (NotImplementedError, ValueError):  # float16, bfloat16
+            return _sum_here([value.numpy() for value in values])
     if len({value.dtype for value in values}) > 1:
         values = [tf.cast(value, tf.float64) for value in values]
     return tf.reduce_sum(tf.cast(tf.stack(values), tf.float64))
 
 
 def _sum_on_jax(values: list[Any]) -> Any:
-    """Always of the same number of values, or each number would be compiled for itself."""
-    add_up, most = _jax_sum(), 16  # with more a call costs more for each
-    while True:
-        parts = [values[begin : begin + most] for begin in range(0, len(values), most)]
-        values = [add_up([*p, *[p[-1]] * (most - len(p))], len(p)) for p in parts]
-        if len(values) == 1:
-            return values[0]
+    """Of MOST_KEPT values at most, as one call that is compiled for that many."""
+    number = len(values)
+    return _jax_sum()([*values, *[values[-1]] * (MOST_KEPT - number)], number)
 
 
 @functools.cache

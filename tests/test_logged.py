@@ -11,19 +11,19 @@ from keras_steps.logged import Logged
 from keras_steps.reports import Sum
 
 
-def on_device(number):
+def on_device(number, dtype="float32"):
     """A scalar of the backend."""
     if FLAVOUR == "jax":
         import jax.numpy as jnp
 
-        return jnp.asarray(number, "float32")
+        return jnp.asarray(number, dtype)
     if FLAVOUR == "torch":
         import torch
 
-        return torch.tensor(float(number), requires_grad=True)
+        return torch.tensor(number, dtype=getattr(torch, dtype), requires_grad="float" in dtype)
     import tensorflow as tf
 
-    return tf.constant(float(number))
+    return tf.constant(number, dtype)
 
 
 KINDS = {"float": float, "numpy": np.float32, "array": np.array, "device": on_device}
@@ -48,9 +48,19 @@ def test_keeps_a_bounded_number_of_values():
     for iteration in range(1, number + 1):
         logged.add({"loss": value}, iteration)
         accumulator = vars(logged._series["loss"]._accumulator)
-        most = max(most, *(len(accumulator.get(name, ())) for name in ("_kept", "_sums")))
+        most = max(most, *(len(accumulator.get(name, ())) for name in ("_kept", "_sums", "_here")))
     assert most < MOST_KEPT
     assert logged.sums() == {"loss": Sum(number / 2, number, 0)}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32"])
+def test_of_other_types_the_sum_is_as_exact(dtype):
+    accumulator = accumulator_for(on_device(0, dtype))
+    for value in range(MOST_KEPT):
+        accumulator.take(on_device(value, dtype))
+    accumulator.take(on_device(256, dtype))
+    accumulator.fetch()
+    assert accumulator.total == sum(range(MOST_KEPT)) + 256
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -131,6 +141,7 @@ class PerReplica(DistributedValues):
         (True, TypeError, "received True"),
         (np.array("1.5"), TypeError, "takes a number; received array"),
         (np.array(1j), TypeError, "takes a number; received array"),
+        (on_device(1j, "complex64"), TypeError, "takes a number; received"),
         ([1.0], TypeError, r"received \[1.0\]"),
         (PerReplica(), TypeError, "a value for each replica. Reduce it first: strategy.reduce"),
     ],
