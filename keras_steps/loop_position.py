@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from keras_steps.epoch import Epoch
-from keras_steps.keras_internals import Skipping, is_compiled, replay_pass
+from keras_steps.keras_internals import Position, Skipping, is_compiled, replay_pass
 
 if TYPE_CHECKING:
     from keras_steps.callbacks.step_backup_and_restore import StepBackupAndRestore
@@ -35,19 +35,19 @@ class LoopData:
 
     def resume(
         self,
+        position: Position,
         *,
-        epoch: int,
-        batches: int,
         at_pass: Callable[[], object],
         at_step: Callable[[Any], object],
         on_read: Callable[[int], object],
         found_size: dict[str, int],
-        **_: int,
     ) -> None:
         """Go on in an epoch behind so many batches; see `TrainingData.resume`."""
-        self._epoch, self.found_size = epoch, dict(found_size)
+        self._epoch, self.found_size = position.epoch, dict(found_size)
         self._at_pass = at_pass
-        self._skipping = Skipping(batches, lambda batch: at_step(self._fitting(batch)), on_read)
+        self._skipping = Skipping(
+            position.batches, lambda batch: at_step(self._fitting(batch)), on_read
+        )
 
     def passes_over(self, epoch: int, data: Any) -> bool:
         """Whether an epoch is done; its data are then as they were behind it."""

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keras_steps import clock as clocks
-from keras_steps.keras_internals import TrainingData, put_metrics_back, set_callback_states
+from keras_steps.keras_internals import (
+    Position,
+    TrainingData,
+    put_metrics_back,
+    set_callback_states,
+)
 from keras_steps.random_states import random_states, set_random_states
 
 if TYPE_CHECKING:
     from keras_steps.loop_position import LoopData
 
 _SILENT_SECS = 2.0
-
-
-class Position(NamedTuple):
-    """A place between two batches.
-
-    Attributes:
-        epoch: The epoch that is under way, or comes next.
-        batches: How many of its batches are done.
-        passes: How many iterators over the data there were before the present one.
-        lead_in: How many batches of the present one came before this epoch.
-    """
-
-    epoch: int
-    batches: int = 0
-    passes: int = 0
-    lead_in: int = 0
 
 
 class Progress:
@@ -120,14 +109,10 @@ class Resumption:
             data: The data of the fit.
             print_line: Told if it takes long to go through the batches that are done.
         """
-        epoch, batches, passes, lead_in = self.position
         self._waited_since: float | None = None
         self._print_line = print_line
         data.resume(
-            epoch=epoch,
-            batches=batches,
-            passes=passes,
-            lead_in=lead_in,
+            self.position,
             at_pass=lambda: set_random_states(self._state["random"]["pass"]),
             at_step=self._arrive,
             on_read=self._read,
@@ -165,7 +150,5 @@ class Resumption:
             self._waited_since = clocks.now()
         elif clocks.now() - self._waited_since > _SILENT_SECS:
             self._waited_since = float("inf")
-            _, batches, _, lead_in = self.position
-            self._print_line(
-                f"reading again what has been trained on: {done} of {lead_in + batches} batches"
-            )
+            batches = self.position.batches_of_pass
+            self._print_line(f"reading again what has been trained on: {done} of {batches} batches")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flavours import FLAVOUR, IS_TF_KERAS, ON_TENSORFLOW, keras, mirrored_strategy, no_scope
 
-from keras_steps.keras_internals import calls_around, start_at_epoch, training_data_of
+from keras_steps.keras_internals import Position, calls_around, start_at_epoch, training_data_of
 from keras_steps.keras_internals.skipping import Skipping
 
 ROWS, ROWS_A_BATCH, BATCHES = 10, 2, 5
@@ -77,7 +77,7 @@ class Reads(keras.callbacks.Callback):
         states = backup["states"]
         begins = backup["lead_in"] + backup["batches"] == 0
         self.data.resume(
-            **{name: backup[name] for name in ("epoch", "batches", "passes", "lead_in")},
+            Position(*(backup[name] for name in Position._fields)),
             at_pass=lambda: set_random_states(states["step" if begins else "pass"]),
             at_step=lambda last: set_random_states(states["step"]),
             on_read=lambda done: self.count(),

@@ -17,6 +17,7 @@ from keras_steps.keras_internals.console import (
     Console,
     progress_bar,
 )
+from keras_steps.keras_internals.copies import assigned, copied, first_non_finite
 from keras_steps.keras_internals.data_seeking import replay_pass
 from keras_steps.keras_internals.directions import direction_of
 from keras_steps.keras_internals.evaluation import Evaluator
@@ -43,9 +44,6 @@ from keras_steps.keras_internals.metrics import (
     mean_metrics,
 )
 from keras_steps.keras_internals.model_state import (
-    assigned,
-    copied,
-    first_non_finite,
     for_replicas_of,
     optimizers_of,
     state_variables,
@@ -62,8 +60,9 @@ from keras_steps.keras_internals.optimizers import (
 )
 from keras_steps.keras_internals.prepared_data import takes_prepared_data
 from keras_steps.keras_internals.saving import PreparedSave, can_save, prepare_save
-from keras_steps.keras_internals.skipping import Skipping, TrainingData
-from keras_steps.keras_internals.training_data import training_data_of
+from keras_steps.keras_internals.skipping import Skipping
+from keras_steps.keras_internals.training_data import Position, TrainingData
+from keras_steps.keras_internals.training_data_flavours import training_data_of
 from keras_steps.keras_internals.variables import (
     CoordinatedVariables,
     JaxState,
@@ -91,6 +90,7 @@ __all__ = [
     "CoordinatedVariables",
     "Evaluator",
     "JaxState",
+    "Position",
     "PreparedSave",
     "Skipping",
     "TrainingData",

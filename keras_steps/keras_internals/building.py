@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from keras_steps.keras_internals.copies import assigned
 from keras_steps.keras_internals.flavour import backend_of
 from keras_steps.keras_internals.model_state import (
-    assigned,
     for_replicas_of,
     keyed_variables,
     optimizers_of,

@@ -12,8 +12,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_steps.keras_internals.copies import copied
 from keras_steps.keras_internals.flavour import backend_of
-from keras_steps.keras_internals.model_state import copied, state_variables, whole_values
+from keras_steps.keras_internals.model_state import state_variables, whole_values
 from keras_steps.keras_internals.variables import is_purged
 
 
