@@ -18,17 +18,12 @@ fit raises ValueError, or TypeError if its type is wrong; an int step below 0 do
 
 from __future__ import annotations
 
-import math
 import numbers
-from abc import ABC, abstractmethod
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
-import keras
-from keras import ops
+from keras_steps.schedule_curves import InverseSqrt, Join, Ramp, Schedule, as_rate, as_steps
 
 __all__ = ["cosine", "inverse_sqrt", "join", "linear", "one_cycle", "warmup", "warmup_stable_decay"]
 
@@ -36,7 +31,7 @@ Piece = Callable[[Any], Any] | float
 """A schedule of this module, of Keras or of optax, a function of the step, or a number."""
 
 
-def linear(initial: float, final: float, steps: int) -> _Schedule:
+def linear(initial: float, final: float, steps: int) -> Schedule:
     """A straight line from one rate to another, then constant.
 
     Formula: `initial + (final - initial) * min(step / steps, 1)`, as `optax.linear_schedule` and
@@ -53,10 +48,12 @@ def linear(initial: float, final: float, steps: int) -> _Schedule:
     >>> rate(0), rate(5), rate(10), rate(11)
     (0.0, 0.5, 1.0, 1.0)
     """
-    return _Ramp(_rate("initial", initial), _rate("final", final), _whole("steps", steps), "linear")
+    return Ramp(
+        as_rate("initial", initial), as_rate("final", final), as_steps("steps", steps), "linear"
+    )
 
 
-def cosine(initial: float, steps: int, *, final: float = 0.0) -> _Schedule:
+def cosine(initial: float, steps: int, *, final: float = 0.0) -> Schedule:
     """Half a cosine from one rate to another, then constant: flat at its ends, steep between.
 
     Formula: `final + (initial - final) * (1 + cos(pi * min(step / steps, 1))) / 2`, equation 5
@@ -74,10 +71,12 @@ def cosine(initial: float, steps: int, *, final: float = 0.0) -> _Schedule:
     >>> rate(0), rate(5), rate(10), rate(11)
     (1.0, 0.75, 0.5, 0.5)
     """
-    return _Ramp(_rate("initial", initial), _rate("final", final), _whole("steps", steps), "cosine")
+    return Ramp(
+        as_rate("initial", initial), as_rate("final", final), as_steps("steps", steps), "cosine"
+    )
 
 
-def inverse_sqrt(peak: float, warmup_steps: int) -> _Schedule:
+def inverse_sqrt(peak: float, warmup_steps: int) -> Schedule:
     """A line from 0 to the peak, then a decay without end, for runs whose length is open.
 
     Formula: `peak * min(step / warmup_steps, sqrt(warmup_steps / step))`, section 5.3 of Vaswani
@@ -93,11 +92,11 @@ def inverse_sqrt(peak: float, warmup_steps: int) -> _Schedule:
     >>> rate(50), rate(100), rate(400), rate(10_000)
     (0.5, 1.0, 0.5, 0.1)
     """
-    steps = _whole("warmup_steps", warmup_steps)
-    return warmup(steps, _InverseSqrt(_rate("peak", peak), steps))
+    steps = as_steps("warmup_steps", warmup_steps)
+    return warmup(steps, InverseSqrt(as_rate("peak", peak), steps))
 
 
-def warmup(steps: int, after: Piece, *, initial: float = 0.0) -> _Schedule:
+def warmup(steps: int, after: Piece, *, initial: float = 0.0) -> Schedule:
     """A line up to where another schedule begins, then that schedule from its own step 0.
 
     Step `steps` gives `after(0)`, and step `steps + s` gives `after(s)`. Before that the formula
@@ -121,7 +120,7 @@ def warmup(steps: int, after: Piece, *, initial: float = 0.0) -> _Schedule:
     (0.0, 0.5, 1.0, 0.5, 0.0)
     """
     after = _piece("after", after)
-    line = linear(initial, _rate("after(0)", float(after(0))), steps)
+    line = linear(initial, as_rate("after(0)", float(after(0))), steps)
     return join([line, after], [steps])
 
 
@@ -132,7 +131,7 @@ def one_cycle(
     warmup_fraction: float = 0.3,
     initial_divisor: float = 25,
     final_divisor: float = 1e4,
-) -> _Schedule:
+) -> Schedule:
     """Up to a high rate and down to nearly nothing, each along half a cosine, then constant.
 
     The policy of Smith and Topin 2017, arXiv:1708.07120, as `optax.cosine_onecycle_schedule`.
@@ -154,8 +153,8 @@ def one_cycle(
     >>> [round(rate(step), 3) for step in (0, 15, 30, 65, 100, 101)]
     [0.1, 0.55, 1.0, 0.505, 0.01, 0.01]
     """
-    steps = _whole("steps", steps)
-    if not 0 < _rate("warmup_fraction", warmup_fraction) < 1:
+    steps = as_steps("steps", steps)
+    if not 0 < as_rate("warmup_fraction", warmup_fraction) < 1:
         raise ValueError(f"warmup_fraction must lie between 0 and 1; received {warmup_fraction!r}.")
     up = int(warmup_fraction * steps)
     if up == 0:
@@ -163,14 +162,14 @@ def one_cycle(
             "warmup_fraction * steps must be at least 1 update; received "
             f"warmup_fraction={warmup_fraction!r}, steps={steps}. Raise one of them."
         )
-    low = _rate("peak", peak) / _rate("initial_divisor", initial_divisor, least=1)
-    end = low / _rate("final_divisor", final_divisor, least=1)
+    low = as_rate("peak", peak) / as_rate("initial_divisor", initial_divisor, least=1)
+    end = low / as_rate("final_divisor", final_divisor, least=1)
     return join([cosine(low, up, final=peak), cosine(peak, steps - up, final=end)], [up])
 
 
 def warmup_stable_decay(
     peak: float, steps: int, *, warmup_steps: int, decay_steps: int, final: float = 0.0
-) -> _Schedule:
+) -> Schedule:
     """A line up, a plateau that a later run can prolong, a line down, then constant.
 
     WSD, section 4 of Hu et al. 2024 (MiniCPM), arXiv:2404.06395, with a linear decay.
@@ -191,18 +190,18 @@ def warmup_stable_decay(
     >>> rate(5), rate(10), rate(80), rate(90), rate(100)
     (0.5, 1.0, 1.0, 0.5, 0.0)
     """
-    up, down = _whole("warmup_steps", warmup_steps), _whole("decay_steps", decay_steps)
-    stable = _whole("steps", steps) - up - down
+    up, down = as_steps("warmup_steps", warmup_steps), as_steps("decay_steps", decay_steps)
+    stable = as_steps("steps", steps) - up - down
     if stable < 0:
         raise ValueError(
             f"warmup_steps + decay_steps must be at most steps; received {up} + {down} and "
             f"{steps}. Shorten one of them or raise steps."
         )
-    decay = linear(_rate("peak", peak), final, down)
+    decay = linear(as_rate("peak", peak), final, down)
     return warmup(up, join([peak, decay], [stable]) if stable else decay)
 
 
-def join(pieces: Sequence[Piece], boundaries: Sequence[int]) -> _Schedule:
+def join(pieces: Sequence[Piece], boundaries: Sequence[int]) -> Schedule:
     """Schedules one after the other, each from its own step 0, as `optax.join_schedules`.
 
     Args:
@@ -217,7 +216,7 @@ def join(pieces: Sequence[Piece], boundaries: Sequence[int]) -> _Schedule:
     (0.5, 1.0, 1.0, 0.25)
     """
     parts = tuple(_piece(f"pieces[{i}]", piece) for i, piece in _items("pieces", pieces))
-    steps = tuple(_whole(f"boundaries[{i}]", b) for i, b in _items("boundaries", boundaries))
+    steps = tuple(as_steps(f"boundaries[{i}]", b) for i, b in _items("boundaries", boundaries))
     if len(steps) != len(parts) - 1:
         raise ValueError(
             "join needs at least one piece, and one boundary between each two; received "
@@ -225,96 +224,7 @@ def join(pieces: Sequence[Piece], boundaries: Sequence[int]) -> _Schedule:
         )
     if any(after <= before for before, after in pairwise(steps)):
         raise ValueError(f"boundaries must rise; received {list(steps)}. Sort pieces with them.")
-    return _Join(parts, steps)
-
-
-class _Schedule(keras.optimizers.schedules.LearningRateSchedule, ABC):
-    """What ints and tensors share: one formula, in which `namespace` is `math` or `keras.ops`.
-
-    Tensors come out as float32, in which a step is exact up to 2**24 and to 6e-8 of it beyond.
-    """
-
-    @property
-    @abstractmethod
-    def horizon(self) -> int | None: ...
-
-    @abstractmethod
-    def _value(self, step: Any, namespace: Any) -> Any: ...
-
-    def __call__(self, step: Any) -> Any:
-        if isinstance(step, numbers.Number):
-            return float(self._value(_whole("step", step, least=0), math))
-        return self._value(ops.convert_to_tensor(step), ops)
-
-    def get_config(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-
-@keras.saving.register_keras_serializable("keras_steps", "Ramp")
-@dataclass(frozen=True, eq=False)
-class _Ramp(_Schedule):
-    initial: float
-    final: float
-    steps: int
-    curve: Literal["linear", "cosine"]
-
-    @property
-    def horizon(self) -> int:
-        return 0 if self.initial == self.final else self.steps
-
-    def _value(self, step: Any, namespace: Any) -> Any:
-        if namespace is math:
-            done = min(step, self.horizon) / self.steps
-        else:
-            done = ops.minimum(ops.cast(step, "float32"), self.horizon) / self.steps
-        left = 1 - done if self.curve == "linear" else (1 + namespace.cos(math.pi * done)) / 2
-        return self.initial * left + self.final * (1 - left)  # exact where left is 1 or 0
-
-
-@keras.saving.register_keras_serializable("keras_steps", "InverseSqrt")
-@dataclass(frozen=True, eq=False)
-class _InverseSqrt(_Schedule):
-    peak: float
-    warmup_steps: int
-
-    @property
-    def horizon(self) -> None:
-        return None
-
-    def _value(self, step: Any, namespace: Any) -> Any:
-        whole = self.warmup_steps + (step if namespace is math else ops.cast(step, "float32"))
-        return self.peak * namespace.sqrt(self.warmup_steps / whole)
-
-
-@keras.saving.register_keras_serializable("keras_steps", "Join")
-@dataclass(frozen=True, eq=False)
-class _Join(_Schedule):
-    pieces: tuple[Callable[[Any], Any], ...]
-    boundaries: tuple[int, ...]
-
-    @property
-    def horizon(self) -> int | None:
-        last = getattr(self.pieces[-1], "horizon", None)
-        return None if last is None else last + sum(self.boundaries[-1:])
-
-    def _value(self, step: Any, namespace: Any) -> Any:
-        if namespace is math:
-            index = bisect_right(self.boundaries, step)
-            return self.pieces[index](step - (0, *self.boundaries)[index])
-        value = ops.cast(self.pieces[0](step), "float32")
-        for boundary, piece in zip(self.boundaries, self.pieces[1:], strict=True):
-            after = ops.cast(piece(ops.maximum(step, boundary) - boundary), "float32")
-            value = ops.where(step < boundary, value, after)
-        return value
-
-    def get_config(self) -> dict[str, Any]:
-        pieces = [keras.saving.serialize_keras_object(piece) for piece in self.pieces]
-        return {"pieces": pieces, "boundaries": list(self.boundaries)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> _Schedule:
-        pieces = [keras.saving.deserialize_keras_object(piece) for piece in config["pieces"]]
-        return join(pieces, config["boundaries"])
+    return Join(parts, steps)
 
 
 def _items(name: str, value: Any) -> enumerate[Any]:
@@ -331,20 +241,4 @@ def _piece(name: str, value: Any) -> Callable[[Any], Any]:
         raise TypeError(
             f"{name} must be a schedule, a function of the step, or a number; received {value!r}."
         )
-    return linear(_rate(name, value), _rate(name, value), 1)
-
-
-def _whole(name: str, value: Any, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an int, in updates; received {value!r}. Use int(...).")
-    if int(value) < least:
-        raise ValueError(f"{name} must be at least {least}, in updates; received {value!r}.")
-    return int(value)
-
-
-def _rate(name: str, value: Any, least: int = 0) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number; received {value!r}. Use float(...).")
-    if not least <= float(value) < math.inf:
-        raise ValueError(f"{name} must be finite and at least {least}; received {value!r}.")
-    return float(value)
+    return linear(as_rate(name, value), as_rate(name, value), 1)
