@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from keras_steps.arguments import integral
 from keras_steps.atomic import remove_partials, sha256_of, write_atomically
 from keras_steps.checkpoint_index import Entry, Index, Mode, name_of
 from keras_steps.checkpoints import Checkpoint
 from keras_steps.timelines import local_path
-from keras_steps.triggers import integral
 
 
 class CheckpointDirectory:

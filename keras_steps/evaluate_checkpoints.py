@@ -12,12 +12,13 @@ import numpy as np
 
 from keras_steps import clock as clocks
 from keras_steps import preflight
+from keras_steps.arguments import takes
 from keras_steps.atomic import sha256_of
 from keras_steps.checkpoint_index import Entry, Index
 from keras_steps.checkpoint_loading import load_weights
 from keras_steps.checkpoints import Checkpoint
 from keras_steps.evaluation_data import EvaluationData, PreparedData
-from keras_steps.reporting import Writer, takes
+from keras_steps.reporting import Writer
 from keras_steps.reports import scalars
 from keras_steps.timelines import local_path
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_steps.arguments import integral
 from keras_steps.keras_internals import (
     Variables,
     counter_of,
@@ -14,7 +15,6 @@ from keras_steps.keras_internals import (
     is_purged,
     jax_state_in_flight,
 )
-from keras_steps.triggers import integral
 
 
 def global_step(model_or_optimizer: Any) -> int:

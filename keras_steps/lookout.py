@@ -10,7 +10,7 @@ from keras_steps.agreement import Meetings, Workers
 from keras_steps.clock import NEVER, Clock
 from keras_steps.distribution import is_chief
 from keras_steps.keras_internals import counter_of
-from keras_steps.reports import Stopwatch
+from keras_steps.readings import Stopwatch
 from keras_steps.watch import Watch
 
 if TYPE_CHECKING:

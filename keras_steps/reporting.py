@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from keras_steps import preflight
-from keras_steps.reports import with_extra
+from keras_steps.extra import checked_extra, refuse_extra, with_extra
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
 from keras_steps.timelines import place_for, share_a_timeline
@@ -38,35 +37,6 @@ class Writer(Protocol):
 
     def close(self) -> Any:
         """The fit is over."""
-
-
-def checked_extra(extra: Any, callback: str) -> Any:
-    """The `extra` that a callback was given, or the error that says what it takes."""
-    if extra is None or takes(extra, "model"):
-        return extra
-    raise TypeError(
-        f"{callback}(extra) must be a function from the model to a dict; received {extra!r}."
-    )
-
-
-def refuse_extra(extra: Any, training: LoopTraining, callback: str) -> None:
-    """Raise if there is no model that `extra` could be a function of."""
-    if extra is not None and training.model is None:
-        raise ValueError(
-            f"{callback}(extra) is a function of the model, and the loop has none. Log the value "
-            "in the loop, or pass StepLoop(callbacks, model=model)."
-        )
-
-
-def takes(function: Any, *arguments: str) -> bool:
-    """Whether it can be called with arguments such as these, and then does its work at once."""
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError:
-        return False
-    except ValueError:
-        pass  # some functions written in C have no signature to tell it by
-    return not inspect.iscoroutinefunction(function)
 
 
 class Timeline(NamedTuple):

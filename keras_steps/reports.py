@@ -1,22 +1,12 @@
-"""What a callback gets as `logs`: window means, the learning rate, the rate of steps."""
+"""What a callback gets as `logs`: the sums it is made of, and means of them over windows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-
-from keras_steps import clock as clocks
-from keras_steps.foreign_schedules import ScheduleValues
-from keras_steps.keras_internals import (
-    Variables,
-    counter_of,
-    learning_rate_source,
-    read_number,
-)
 
 
 class Sum(NamedTuple):
@@ -64,73 +54,6 @@ class Snapshot(NamedTuple):
     def without_totals(self) -> Snapshot:
         """The same after the windows have taken the totals over."""
         return self._replace(totals={})
-
-
-class Stopwatch:
-    """Seconds of training: the clock stops within `paused`."""
-
-    def __init__(self) -> None:
-        self._paused_for = 0.0
-        self._paused_at: float | None = None
-
-    def seconds(self) -> float:
-        now = clocks.now() if self._paused_at is None else self._paused_at
-        return now - self._paused_for
-
-    def pause(self) -> None:
-        if self._paused_at is None:
-            self._paused_at = clocks.now()
-
-    def go_on(self) -> None:
-        if self._paused_at is not None:
-            self._paused_for += clocks.now() - self._paused_at
-            self._paused_at = None
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        outermost = self._paused_at is None
-        self.pause()
-        try:
-            yield
-        finally:
-            if outermost:
-                self.go_on()
-
-
-class Readings:
-    """Reads what reports are made of, at most once a look."""
-
-    def __init__(
-        self,
-        sums: Callable[[], Mapping[str, Sum]],
-        variables: Variables,
-        stopwatch: Stopwatch,
-        *,
-        are_of_keras: bool,
-    ) -> None:
-        self._sums = sums
-        self._are_of_keras = are_of_keras
-        self._variables = variables
-        self._stopwatch = stopwatch
-        self._schedules: dict[int, ScheduleValues] = {}
-
-    def snapshot(self, optimizers: Mapping[Any, Any]) -> Snapshot:
-        """The model's sums, the time, and each optimizer's learning rate, as of now."""
-        rates = {key: self._rate_of(optimizer) for key, optimizer in optimizers.items()}
-        return Snapshot(self._sums(), self._stopwatch.seconds(), rates, self._are_of_keras)
-
-    def _rate_of(self, optimizer: Any) -> float | None:
-        """The rate that the last update used; None if the optimizer has none."""
-        source = learning_rate_source(optimizer)
-        if source is None:
-            return None
-        if hasattr(source, "assign"):
-            return float(self._variables.read(source))
-        if not hasattr(source, "get_config"):
-            return float(read_number(source()) if callable(source) else source)
-        count = int(self._variables.read(counter_of(optimizer)[0]))  # Keras hands it the raw count
-        values = self._schedules.setdefault(id(source), ScheduleValues(source))
-        return float(values(max(count - 1, 0)))
 
 
 class Window:
@@ -240,32 +163,3 @@ def scalars(logs: Mapping[str, Any] | None) -> dict[str, float]:
         if isinstance(value, (int, float)) or getattr(value, "shape", None) == ():
             found[name] = float(value)
     return found
-
-
-def with_extra(
-    logs: Mapping[str, float], extra: Callable[[Any], Mapping[str, float]], model: Any
-) -> dict[str, float]:
-    """The report with what a user's function adds to it.
-
-    Args:
-        logs: The report so far.
-        extra: A function from the model to a dict of scalars.
-        model: The model, with its current values.
-
-    Raises:
-        TypeError: If the function returns no dict of scalars.
-        ValueError: If a name of it is in the report already.
-    """
-    added = extra(model)
-    if not isinstance(added, Mapping):
-        raise TypeError(f"extra(model) must return a dict of scalars; it returned {added!r}.")
-    clashes = sorted(added.keys() & logs.keys())
-    if clashes:
-        raise ValueError(f"extra(model) returned {clashes[0]!r}, which is in the report already.")
-    found = scalars(added)
-    for name in added:
-        if not isinstance(name, str):
-            raise TypeError(f"extra(model) must return names; it returned the key {name!r}.")
-        if name not in found:
-            raise TypeError(f"extra(model) must return scalars; {name!r} is {added[name]!r}.")
-    return {**logs, **found}

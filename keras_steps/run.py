@@ -12,7 +12,8 @@ from keras_steps.agenda import Agenda, Firing
 from keras_steps.evaluations import Evaluations
 from keras_steps.keras_internals import fetched
 from keras_steps.lookout import Lookout
-from keras_steps.reports import Readings, Snapshot
+from keras_steps.readings import Readings
+from keras_steps.reports import Snapshot
 from keras_steps.stop_reason import note_stop_reason
 from keras_steps.watch import Watch
 

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 import keras
 import numpy as np
 
+from keras_steps.arguments import takes
 from keras_steps.keras_internals import is_optimizer, learning_rate_source
-from keras_steps.reporting import takes
 
 
 class StepFunction:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_steps.arguments import finite, integral
+
 _BEYOND_COUNTERS = 2**63
 """No counter of steps gets there."""
 
@@ -151,7 +153,7 @@ class GeometricSteps(Trigger):
 
     def __init__(self, first: int = 1, factor: float = 2) -> None:
         self.first = integral(first, "GeometricSteps(first)", least=1)
-        self.factor = _number(factor, "GeometricSteps(factor)")
+        self.factor = finite(factor, "GeometricSteps(factor)")
         if self.factor <= 1:
             raise ValueError(f"GeometricSteps(factor) must be above 1; received {factor!r}.")
 
@@ -198,7 +200,7 @@ class EverySecs(Trigger):
     """
 
     def __init__(self, seconds: float) -> None:
-        self.seconds = _number(seconds, "EverySecs(seconds)")
+        self.seconds = finite(seconds, "EverySecs(seconds)")
         if self.seconds <= 0:
             raise ValueError(f"EverySecs(seconds) must be above 0; received {seconds!r}.")
 
@@ -242,23 +244,6 @@ def as_trigger(every: int | Trigger | None, name: str, start: int = 0) -> Trigge
             f"received {every!r}."
         )
     return EverySteps(integral(every, name, least=1), start)
-
-
-def integral(value: Any, name: str, *, least: int) -> int:
-    """`value` as an int, or the error that says what `name` takes."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an integer; received {value!r}.")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}; received {value!r}.")
-    return int(value)
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{name} must be a number; received {value!r}.")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be finite; received {value!r}.")
-    return float(value)
 
 
 def _rounded_up(value: float) -> int:

@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from disks import small_disk
 from flavours import FLAVOUR
 
 from keras_steps import checkpoints
@@ -523,18 +524,12 @@ def test_a_write_that_writes_nothing(tmp_path):
 
 @pytest.fixture
 def disk(tmp_path):
-    """A disk of 64 KiB, and how to make it read-only."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", path]
-    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("only root can mount a small disk")
-    yield path, lambda: subprocess.run(["mount", "-o", "remount,ro", path], check=True)
-    subprocess.run(["umount", path], check=True)
+    with small_disk(tmp_path / "disk", kib=64) as disk:
+        yield disk
 
 
 def test_c17_a_full_disk(disk):
-    path, _ = disk
+    path = disk.path
     directory = begun(path)
     directory.save(1, ".keras", lambda p: p.write_bytes(bytes(30_000)), {})
     with pytest.raises(OSError, match=f"Cannot write {path / name(2)}: No space left"):
@@ -546,25 +541,23 @@ def test_c17_a_full_disk(disk):
 
 
 def test_c17_a_disk_on_which_not_even_the_index_has_room(disk):
-    path, _ = disk
+    path = disk.path
     directory = begun(path)
     save(directory, 1)
-    with (path / "foreign").open("wb", buffering=0) as file, pytest.raises(OSError):
-        while True:
-            file.write(bytes(4096))
+    disk.fill()
     with pytest.raises(OSError, match=f"Cannot write {path / INDEX}: No space left"):
         save(directory, 2)
     assert latest_checkpoint(path) == path / name(1)
-    (path / "foreign").unlink()
+    disk.make_room()
     save(directory, 2)
     assert steps_in(path) == [1, 2]
 
 
 def test_c17_a_disk_that_becomes_read_only(disk):
-    path, make_read_only = disk
+    path = disk.path
     directory = begun(path)
     save(directory, 1)
-    make_read_only()
+    disk.make_read_only()
     with pytest.raises(OSError, match=f"Cannot write {path / INDEX}: Read-only file system"):
         save(directory, 2)
     assert latest_checkpoint(path) == path / name(1)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from keras_steps.arguments import integral, takes
 from keras_steps.evaluation_data import EvaluationData, EvaluationFunction, PreparedData
 from keras_steps.keras_internals import is_compiled, random_states_kept, training_kept
-from keras_steps.reporting import takes
 from keras_steps.reports import scalars
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
-from keras_steps.triggers import Trigger, integral
+from keras_steps.triggers import Trigger
 
 if TYPE_CHECKING:
     from keras_steps.loop_training import LoopTraining

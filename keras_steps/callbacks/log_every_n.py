@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from keras_steps.reporting import checked_extra, refuse_extra
-from keras_steps.reports import with_extra
+from keras_steps.arguments import integral
+from keras_steps.extra import checked_extra, refuse_extra, with_extra
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
-from keras_steps.triggers import Trigger, as_trigger, integral
+from keras_steps.triggers import Trigger, as_trigger
 from keras_steps.writers import format_line
 
 if TYPE_CHECKING:

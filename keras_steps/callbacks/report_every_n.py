@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from keras_steps.reporting import Reporting, Writer, takes
+from keras_steps.arguments import takes
+from keras_steps.reporting import Reporting, Writer
 from keras_steps.run import Run
 from keras_steps.triggers import Trigger
 

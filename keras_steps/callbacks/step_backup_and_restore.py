@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from keras_steps import preflight
+from keras_steps.arguments import integral
 from keras_steps.backing_up import BackingUp
 from keras_steps.backups import BackupDirectory
 from keras_steps.keras_internals import optimizers_of
@@ -14,7 +15,7 @@ from keras_steps.run import Run
 from keras_steps.signals import SignalWatch, signals_named
 from keras_steps.step_callback import Order, StepCallback
 from keras_steps.timelines import local_path
-from keras_steps.triggers import Trigger, integral
+from keras_steps.triggers import Trigger
 
 if TYPE_CHECKING:
     from keras_steps.fit_adapter import FitAdapter

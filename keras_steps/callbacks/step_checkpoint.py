@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_steps.arguments import integral
 from keras_steps.checkpoint_directory import CheckpointDirectory
 from keras_steps.checkpoint_session import CheckpointListener, CheckpointSession, checked_listeners
 from keras_steps.keras_internals import can_save, prepare_save
@@ -15,7 +16,7 @@ from keras_steps.monitor import Monitor
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
 from keras_steps.timelines import local_path, require_writable
-from keras_steps.triggers import Trigger, as_trigger, integral
+from keras_steps.triggers import Trigger, as_trigger
 
 if TYPE_CHECKING:
     from keras_steps.loop_training import LoopTraining

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keras_steps.arguments import integral
 from keras_steps.monitor import Monitor
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
-from keras_steps.triggers import integral
 
 if TYPE_CHECKING:
     from keras_steps.loop_training import LoopTraining

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from keras_steps.arguments import integral
 from keras_steps.history_points import HistoryPoints
 from keras_steps.reporting import Reporting
 from keras_steps.run import Run
-from keras_steps.triggers import Trigger, integral
+from keras_steps.triggers import Trigger
 
 
 class StepHistory(Reporting):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from keras_steps import preflight
+from keras_steps.arguments import integral
 from keras_steps.keras_internals import backend_of, is_within
 from keras_steps.profiling import (
     BACKENDS,
@@ -19,7 +20,7 @@ from keras_steps.profiling import (
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
 from keras_steps.timelines import local_path, require_writable
-from keras_steps.triggers import EverySteps, Trigger, as_trigger, integral
+from keras_steps.triggers import EverySteps, Trigger, as_trigger
 
 
 class StepProfiler(StepCallback):

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from keras_steps.arguments import integral
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
-from keras_steps.triggers import EverySecs, integral
+from keras_steps.triggers import EverySecs
 from keras_steps.writers import format_value
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from keras_steps.arguments import integral
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
-from keras_steps.triggers import integral
 
 
 class StopAtStep(StepCallback):

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_steps import preflight
+from keras_steps.arguments import integral
 from keras_steps.global_step import global_step
 from keras_steps.rollback import GoodStates
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
-from keras_steps.triggers import AtSteps, Trigger, integral
+from keras_steps.triggers import AtSteps, Trigger
 
 _ACTIONS = ("stop", "raise", "rollback")
 

@@ -16,7 +16,7 @@ from flavours import BATCH, FLAVOUR, IS_TF_KERAS, arrays, fit, keras, make_model
 
 import keras_steps as ks
 from keras_steps import LogEveryN
-from keras_steps.reports import with_extra
+from keras_steps.extra import with_extra
 from keras_steps.testing import FakeClock
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from disks import FILLER, small_disk
 from flavours import (
     BATCH,
     FLAVOUR,
@@ -654,20 +655,8 @@ def test_reports_may_be_written_beside_checkpoints(tmp_path):
 
 @pytest.fixture
 def disk(tmp_path):
-    """A disk of 256 KiB, and how to make it read-only."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", path]
-    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("only root can mount a small disk")
-    yield path, lambda: subprocess.run(["mount", "-o", "remount,ro", path], check=True)
-    subprocess.run(["umount", path], check=True)
-
-
-def fills(path):
-    with (path / "foreign").open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(4096))
+    with small_disk(tmp_path / "disk", kib=256) as disk:
+        yield disk
 
 
 def test_c17_a_file_in_the_way(tmp_path):
@@ -681,11 +670,10 @@ def test_c17_a_file_in_the_way(tmp_path):
 
 
 def test_c17_a_directory_that_cannot_be_written_to(disk):
-    path, make_read_only = disk
-    make_read_only()
+    disk.make_read_only()
     model = make_model()
-    with pytest.raises(OSError, match=f"StepCheckpoint: cannot write to .*{path}: Read-only"):
-        fit(model, [saves(path)])
+    with pytest.raises(OSError, match=f"StepCheckpoint: cannot write to .*{disk.path}: Read-only"):
+        fit(model, [saves(disk.path)])
     assert ks.global_step(model) == 0
     fit(model, [])
 
@@ -693,17 +681,17 @@ def test_c17_a_directory_that_cannot_be_written_to(disk):
 class Fills(Listener):
     """Fills the disk once a step is saved, or before it is."""
 
-    def __init__(self, path, before=None, after=None):
+    def __init__(self, disk, before=None, after=None):
         super().__init__([])
-        self.path, self.before, self.after = path, before, after
+        self.disk, self.before, self.after = disk, before, after
 
     def before_save(self, step, path):
         if step == self.before:
-            fills(self.path)
+            self.disk.fill()
 
     def after_save(self, step, path):
         if step == self.after:
-            fills(self.path)
+            self.disk.fill()
 
 
 @pytest.mark.parametrize(
@@ -720,19 +708,19 @@ class Fills(Listener):
 def test_c17_a_disk_that_is_full_is_told_at_the_next_firing_or_at_the_end(
     disk, every, full, steps, raised_at
 ):
-    path, _ = disk
+    path = disk.path
     model = make_model(keras.optimizers.Adam(0.01))
-    callback = saves(path, every, listeners=[Fills(path, **full)])
+    callback = saves(path, every, listeners=[Fills(disk, **full)])
     with pytest.raises(OSError, match=f"Cannot write {path}.*: No space left on device"):
         fit(model, [callback], batches=20)
     assert ks.global_step(model) == raised_at
-    assert names_in(path) == sorted([INDEX, "foreign", *map(name, steps)])
+    assert names_in(path) == sorted([INDEX, FILLER, *map(name, steps)])
     assert steps_in(path) == steps
     bare = make_model(keras.optimizers.Adam(0.01))
     fit(bare, [ks.StopAtStep(raised_at)], batches=20)
     assert_same(model, bare)
 
-    (path / "foreign").unlink()
+    disk.make_room()
     fit(model, [callback])
     fit(bare, [])
     assert_same(model, bare)

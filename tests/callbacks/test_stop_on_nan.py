@@ -161,7 +161,7 @@ def test_the_step_to_stop_at_is_looked_at():
 
 
 def test_looks_cost_nothing_in_between_and_read_the_sums_only(monkeypatch):
-    from keras_steps.reports import Readings
+    from keras_steps.readings import Readings
 
     taken = []
     snapshot = Readings.snapshot

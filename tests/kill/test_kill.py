@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import random
 import shutil
-import subprocess
 import warnings
 
 import numpy as np
 import proof
 import pytest
 from comparing import differences
+from disks import SmallDisk, small_disk
 from flavours import FLAVOUR, IS_TF_KERAS, clear_session, fit, keras, make_model, state_of
 
 import keras_steps as ks
@@ -170,15 +169,9 @@ def test_a_run_without_a_good_backup_does_not_start_from_0(tmp_path, whole):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    """A file system of one megabyte, which only root can make."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
-        pytest.skip("no file system can be mounted here")
-    yield disk
-    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+def disk(tmp_path):
+    with small_disk(tmp_path / "disk", kib=1024) as disk:
+        yield disk
 
 
 def train(directory, *more):
@@ -195,48 +188,36 @@ def train(directory, *more):
     return model, error
 
 
-def fill(disk):
-    with (disk / "filler").open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(512))
-        except OSError as error:
-            assert error.errno == errno.ENOSPC
-
-
-def remounted(disk, how):
-    subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], check=True)
-
-
 @pytest.mark.parametrize(
     ("harm", "mend", "code"),
     [
-        (fill, lambda disk: (disk / "filler").unlink(), errno.ENOSPC),
-        (lambda disk: remounted(disk, "ro"), lambda disk: remounted(disk, "rw"), errno.EROFS),
+        (SmallDisk.fill, SmallDisk.make_room, errno.ENOSPC),
+        (SmallDisk.make_read_only, SmallDisk.make_writable, errno.EROFS),
     ],
     ids=["full", "read-only"],
 )
-def test_a_disk_that_can_be_written_to_no_more(tmp_path, small_disk, harm, mend, code):
+def test_a_disk_that_can_be_written_to_no_more(tmp_path, disk, harm, mend, code):
+    backup = disk.path / "backup"
     whole, error = train(tmp_path / "whole")
     assert error is None
 
     def do_harm(step, logs):
         let_all_finish()
-        harm(small_disk)
+        harm(disk)
 
-    model, error = train(small_disk / "backup", ks.OnStep(ks.AtSteps(9), do_harm))
+    model, error = train(backup, ks.OnStep(ks.AtSteps(9), do_harm))
     assert error.errno == code
-    assert f"{small_disk / 'backup'}" in str(error) and "step_00000012" in str(error)
+    assert f"{backup}" in str(error) and "step_00000012" in str(error)
     assert 12 <= ks.global_step(model) <= 16  # the run is broken off, its state is there
     assert all(np.isfinite(array).all() for array in state_of(model))
     assert np.isfinite(model.predict(np.ones((2, 4), "float32"), verbose=0)).all()
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert BackupDirectory(small_disk / "backup", 2).newest().state["step"] == 8
+        assert BackupDirectory(backup, 2).newest().state["step"] == 8
 
-    mend(small_disk)
-    model, error = train(small_disk / "backup")
+    mend(disk)
+    model, error = train(backup)
     assert error is None and ks.global_step(model) == 30
     for array, array_2 in zip(state_of(whole), state_of(model), strict=True):
         np.testing.assert_array_equal(array, array_2)
