@@ -31,24 +31,26 @@ os.environ.setdefault(
 
 import numpy as np
 from measuring import (
+    FAR,
     FLAVOUR,
     EmptyHooks,
     arrays,
     bar,
     dense_model,
+    idle_stack,
     interleaved,
     keras,
     noise,
-    quiet_logger,
     ratio,
     table,
+    table_of_fits,
+    timed_fit,
     versions,
 )
 
-from keras_steps import LogEveryN, OnStep, StepBackupAndRestore, StepScheduled, StopAtStep
+from keras_steps import OnStep, StepBackupAndRestore, StopAtStep
 from keras_steps import keras_internals as internals
 
-FAR = 10**9
 INPUTS = 512
 HOST_MILLISECONDS = 10
 LAST_STEP, KILLED_AT = 60, 37
@@ -99,21 +101,11 @@ def accelerator() -> str | None:
 # ---------------------------------------------------------------- time
 
 
-def idle_stack() -> list[Any]:
-    """Four callbacks that wait for a step that won't come; LogEveryN reports at the end."""
-    return [
-        StopAtStep(FAR),
-        LogEveryN(FAR, start=0, logger=quiet_logger()),
-        OnStep(FAR, lambda step, logs: None),
-        StepScheduled(lambda value: None, lambda step: 1.0, every=FAR),
-    ]
-
-
 def idle(model: Any, batches: int, seconds: float) -> bool:
     """Whether a fit costs the same with our callbacks while nothing is due."""
     x, y = arrays(256 * batches, INPUTS)
     fits = compared(lambda: {"x": x, "y": y, "batch_size": 256}, model, batches, seconds)
-    return judged("fit on arrays, ms a batch", fits, "idle fit ÷ bare fit, within 1 + noise")
+    return judged("fit on arrays", batches, fits, "idle fit ÷ bare fit, within 1 + noise")
 
 
 def overlap(model: Any, batches: int, seconds: float) -> bool:
@@ -126,8 +118,8 @@ def overlap(model: Any, batches: int, seconds: float) -> bool:
             yield x[start : start + 256], y[start : start + 256]
 
     fits = compared(lambda: {"x": data(), "steps_per_epoch": batches}, model, batches, seconds)
-    title = f"{HOST_MILLISECONDS} ms of host work a batch, ms a batch"
-    return judged(title, fits, "overlapping fit ÷ bare fit, within 1 + noise")
+    title = f"{HOST_MILLISECONDS} ms of host work a batch"
+    return judged(title, batches, fits, "overlapping fit ÷ bare fit, within 1 + noise")
 
 
 def compared(
@@ -135,15 +127,8 @@ def compared(
 ) -> dict[str, list[float]]:
     """Whole fits of one epoch in turn, in ms a batch."""
 
-    def fit(make: Callable[[], list[Any]]) -> Callable[[], float]:
-        def milliseconds() -> float:
-            callbacks = make()
-            start = time.perf_counter()
-            model.fit(**data(), verbose=0, callbacks=callbacks)
-            return (time.perf_counter() - start) / batches * 1e3
-
-        milliseconds()  # compiles
-        return milliseconds
+    def fit(callbacks: Callable[[], list[Any]]) -> Callable[[], float]:
+        return timed_fit(model, data, batches, callbacks)
 
     variants = {
         "bare": fit(list),
@@ -154,10 +139,9 @@ def compared(
     return interleaved(variants, seconds)
 
 
-def judged(title: str, figures: dict[str, list[float]], what: str) -> bool:
+def judged(title: str, batches: int, figures: dict[str, list[float]], what: str) -> bool:
+    table_of_fits(title, batches, figures)
     bare = figures["bare"]
-    rows = [[n, f"{median(f):.3f}", f"{ratio(f, bare):.3f}"] for n, f in figures.items()]
-    table(title, ["", "median", "÷ bare"], rows)
     apart = max(noise(bare, figures["bare, again"]), 0.02)
     return bar(what, ratio(figures["our 4, nothing due"], bare), 1 + apart)
 

@@ -15,18 +15,19 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
+from driven import Driven
 from measuring import (
+    FAR,
     FLAVOUR,
-    Driven,
     EmptyHooks,
     Stamped,
     arrays,
     bar,
     dense_model,
+    idle_stack,
     interleaved,
     keras,
     noise,
-    quiet_logger,
     ratio,
     table,
     versions,
@@ -34,28 +35,14 @@ from measuring import (
 
 from keras_steps import (
     EverySecs,
-    LogEveryN,
     OnStep,
-    StepScheduled,
     StepScheduledLR,
-    StopAtStep,
     Trigger,
     global_step,
     schedules,
 )
 
-FAR = 10**9
 PEAK, HORIZON = 1e-3, 10**5
-
-
-def idle_stack() -> list[Any]:
-    """Four callbacks that wait for a step that won't come; LogEveryN reports at the end."""
-    return [
-        StopAtStep(FAR),
-        LogEveryN(FAR, start=0, logger=quiet_logger()),
-        OnStep(FAR, lambda step, logs: None),
-        StepScheduled(lambda value: None, lambda step: 1.0, every=FAR),
-    ]
 
 
 def main() -> int:

@@ -14,9 +14,9 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from driven import Driven
 from measuring import (
     FLAVOUR,
-    Driven,
     arrays,
     bar,
     dense_model,

@@ -13,25 +13,13 @@ from itertools import repeat
 from statistics import median
 from typing import Any
 
-from measuring import FLAVOUR, bar, interleaved, noise, quiet_logger, ratio, table, versions
+from measuring import FAR, FLAVOUR, bar, idle_stack, interleaved, noise, ratio, table, versions
 
-from keras_steps import EverySecs, LogEveryN, OnStep, StepLoop, StepScheduled, StopAtStep
+from keras_steps import EverySecs, OnStep, StepLoop
 
-FAR = 10**9
 ITERATIONS = 20_000
 SECONDS = 20
 MICROSECOND = 1000.0
-
-
-def idle_stack(*more: Any) -> list[Any]:
-    """Four callbacks that wait for a step that won't come; LogEveryN reports at the end."""
-    return [
-        StopAtStep(FAR),
-        LogEveryN(FAR, start=0, logger=quiet_logger()),
-        OnStep(FAR, lambda step, logs: None),
-        StepScheduled(lambda value: None, lambda step: 1.0, every=FAR),
-        *more,
-    ]
 
 
 def main() -> int:
@@ -137,7 +125,7 @@ def _takes_a_keyword(**values: Any) -> None:
 
 
 def dispatch(host: int) -> bool:
-    """JAX: a step of some ms, with so many ms of host work beside it, bare and in a loop."""
+    """JAX: a step that takes a while, with so many ms of host work beside it, bare and in a loop."""
     import jax
     import jax.numpy as jnp
 

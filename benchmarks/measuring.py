@@ -1,4 +1,4 @@
-"""What the benchmarks share: models, the interleaved measurement, a run without fit, tables."""
+"""What the benchmarks share: models, callbacks, the interleaved measurement, tables."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
-from itertools import pairwise, repeat
+from itertools import pairwise
 from random import Random
 from statistics import median, quantiles
 from typing import Any
@@ -20,6 +20,8 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import numpy as np
 
+from keras_steps import LogEveryN, OnStep, StepScheduled, StopAtStep
+
 IS_TF_KERAS = os.environ.get("KERAS_STEPS_TEST_FLAVOUR") == "tf_keras"
 if IS_TF_KERAS:
     import tf_keras as keras
@@ -29,6 +31,9 @@ else:
     import keras
 
     FLAVOUR = keras.backend.backend()
+
+FAR = 10**9
+"""A step that no benchmark gets to."""
 
 # The stacks wait for steps that no benchmark reaches, and say so.
 warnings.filterwarnings("ignore", message="StopAtStep will not be reached")
@@ -122,6 +127,17 @@ def quiet_logger() -> logging.Logger:
     return logger
 
 
+def idle_stack(*more: Any) -> list[Any]:
+    """Four callbacks that wait for a step that won't come; LogEveryN reports at the end."""
+    return [
+        StopAtStep(FAR),
+        LogEveryN(FAR, start=0, logger=quiet_logger()),
+        OnStep(FAR, lambda step, logs: None),
+        StepScheduled(lambda value: None, lambda step: 1.0, every=FAR),
+        *more,
+    ]
+
+
 class EmptyHooks(keras.callbacks.Callback):
     """What one writes in Keras to do something now and then, when it is not due."""
 
@@ -133,6 +149,31 @@ class EmptyHooks(keras.callbacks.Callback):
 
 
 # ---------------------------------------------------------------- measuring
+
+
+def timed_fit(
+    model: Any,
+    data: Callable[[], Mapping[str, Any]],
+    batches: int,
+    callbacks: Callable[[], list[Any]],
+) -> Callable[[], float]:
+    """What measures a whole fit of one epoch, in ms a batch; the first has been made, to compile.
+
+    Args:
+        model: A compiled model.
+        data: Gives the arguments of a fit that are its data, for each anew.
+        batches: How many batches those are.
+        callbacks: Gives the callbacks of a fit, for each anew.
+    """
+
+    def milliseconds() -> float:
+        given = callbacks()
+        start = time.perf_counter()
+        model.fit(**data(), verbose=0, callbacks=given)
+        return (time.perf_counter() - start) / batches * 1e3
+
+    milliseconds()
+    return milliseconds
 
 
 def interleaved(
@@ -168,86 +209,6 @@ def noise(one: list[float], other: list[float]) -> float:
     return quantiles(apart, n=4)[2]
 
 
-# ---------------------------------------------------------------- a run without fit
-
-
-class Driven:
-    """A training run whose executions are asked for one lot at a time, with nothing computed.
-
-    It calls what Keras's fit calls. Several of them can take turns.
-
-    Args:
-        model: A compiled model. On JAX its variables move into a state, as in fit.
-        callbacks: The callbacks of the run.
-        step: Called in the place of the compiled step, with the state on JAX, and returns
-            it there. Default: does nothing.
-    """
-
-    def __init__(
-        self, model: Any, callbacks: list[Any], step: Callable[..., Any] | None = None
-    ) -> None:
-        self.model = model
-        if not getattr(model.optimizer, "built", False):
-            model.optimizer.build(model.trainable_variables)
-        model.train_function = step or (_empty_step_on_jax if FLAVOUR == "jax" else _empty_step)
-        model.stop_training = False
-        self._fit = self.fit(callbacks)
-        next(self._fit)
-
-    def __call__(self, executions: int) -> None:
-        """Call train_function so many times."""
-        self._fit.send(executions)
-
-    def end(self) -> None:
-        """End the run as fit does."""
-        next(self._fit, None)
-
-    def fit(
-        self, callbacks: Any, epochs: int = 1, initial_epoch: int = 0
-    ) -> Generator[None, int | None]:
-        """Keras's fit as the adapter sees it: by this name, with these local variables."""
-        model = self.model
-        callbacks = keras.callbacks.CallbackList(
-            callbacks, model=model, epochs=epochs, steps=10**9, verbose=0
-        )
-        callbacks.on_train_begin()
-        callbacks.on_epoch_begin(initial_epoch)
-        state = None
-        if FLAVOUR == "jax":
-            state = model._get_jax_state(
-                **dict.fromkeys(_JAX_GROUPS, True), purge_model_variables=True
-            )
-            model._jax_state_synced = False
-        while executions := (yield):
-            if FLAVOUR == "jax":
-                for _ in repeat(None, executions):
-                    _logs, state = model.train_function(state, None)
-            else:
-                for _ in repeat(None, executions):
-                    model.train_function(None)
-        if FLAVOUR == "jax":
-            model._jax_state = dict(zip(_JAX_GROUPS, state, strict=True))
-            model.jax_state_sync()
-        callbacks.on_epoch_end(initial_epoch, {})
-        callbacks.on_train_end({})
-
-
-_JAX_GROUPS = (
-    "trainable_variables",
-    "non_trainable_variables",
-    "optimizer_variables",
-    "metrics_variables",
-)
-
-
-def _empty_step(iterator: Any) -> dict[str, Any]:
-    return {}
-
-
-def _empty_step_on_jax(state: Any, iterator: Any) -> tuple[dict[str, Any], Any]:
-    return {}, state
-
-
 # ---------------------------------------------------------------- printing
 
 
@@ -259,6 +220,17 @@ def table(title: str, head: list[str], rows: Iterable[Iterable[Any]]) -> None:
     for name, *figures in cells:
         right = (f.rjust(width) for f, width in zip(figures, widths[1:], strict=True))
         print("  " + "  ".join([name.ljust(widths[0]), *right]))
+
+
+def table_of_fits(title: str, batches: int, figures: Mapping[str, list[float]]) -> None:
+    """Print what `timed_fit` measured, and each variant's ratio to the one named "bare"."""
+    bare = figures["bare"]
+    head = [f"{len(bare)} fits of {batches} batches", "ms/batch", "min", "÷ bare", "min ÷ min"]
+    rows = [
+        [name, *(f"{x:.3f}" for x in (median(f), min(f), ratio(f, bare), min(f) / min(bare)))]
+        for name, f in figures.items()
+    ]
+    table(title, head, rows)
 
 
 def bar(name: str, figure: float, limit: float, unit: str = "") -> bool:

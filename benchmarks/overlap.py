@@ -10,39 +10,30 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from statistics import median
 from typing import Any
 
 from measuring import (
+    FAR,
     EmptyHooks,
     arrays,
     bar,
     dense_model,
+    idle_stack,
     interleaved,
     keras,
     noise,
     quiet_logger,
     ratio,
-    table,
+    table_of_fits,
+    timed_fit,
     versions,
 )
 
-from keras_steps import LogEveryN, OnStep, StepScheduled, StepScheduledLR, StopAtStep, schedules
+from keras_steps import LogEveryN, OnStep, StepScheduledLR, StopAtStep, schedules
 
-FAR = 10**9
 BATCH, BATCHES, INPUTS = 128, 40, 512
 HOST_MILLISECONDS = (0, 10, 20)
 SECONDS = 26  # for each of them
-
-
-def idle_stack() -> list[Any]:
-    """Four callbacks that wait for a step that won't come; LogEveryN reports at the end."""
-    return [
-        StopAtStep(FAR),
-        LogEveryN(FAR, start=0, logger=quiet_logger()),
-        OnStep(FAR, lambda step, logs: None),
-        StepScheduled(lambda value: None, lambda step: 1.0, every=FAR),
-    ]
 
 
 def reporting_stack() -> list[Any]:
@@ -80,15 +71,10 @@ def overlap(model: Any, host: int) -> bool:
             time.sleep(host / 1e3)
             yield x[start : start + BATCH], y[start : start + BATCH]
 
-    def fit(make: Callable[[], list[Any]]) -> Callable[[], float]:
-        def milliseconds() -> float:
-            callbacks = make()
-            start = time.perf_counter()
-            model.fit(data(), steps_per_epoch=BATCHES, verbose=0, callbacks=callbacks)
-            return (time.perf_counter() - start) / BATCHES * 1e3
-
-        milliseconds()  # compiles
-        return milliseconds
+    def fit(callbacks: Callable[[], list[Any]]) -> Callable[[], float]:
+        return timed_fit(
+            model, lambda: {"x": data(), "steps_per_epoch": BATCHES}, BATCHES, callbacks
+        )
 
     folder = tempfile.TemporaryDirectory()
 
@@ -108,19 +94,8 @@ def overlap(model: Any, host: int) -> bool:
         variants["Keras TensorBoard(10**6)"] = fit(tensorboard)
     with folder:
         figures = interleaved(variants, SECONDS)
+    table_of_fits(f"{host} ms of host work a batch", BATCHES, figures)
     bare = figures["bare"]
-    head = [f"{len(bare)} fits of {BATCHES} batches", "ms/batch", "min", "÷ bare", "min ÷ min"]
-    rows = [
-        [
-            name,
-            f"{median(f):.2f}",
-            f"{min(f):.2f}",
-            f"{ratio(f, bare):.3f}",
-            f"{min(f) / min(bare):.3f}",
-        ]
-        for name, f in figures.items()
-    ]
-    table(f"{host} ms of host work a batch", head, rows)
     idle = ratio(figures["our 4, nothing due"], bare)
     within = noise(bare, figures["bare, again"])
     return bar("idle fit ÷ bare fit, within 1 + noise", idle, 1 + within)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from measuring import (
@@ -23,6 +22,8 @@ from measuring import (
     noise,
     ratio,
     table,
+    table_of_fits,
+    timed_fit,
     versions,
 )
 
@@ -85,15 +86,9 @@ def fits() -> bool:
     x, y = arrays(BATCH * BATCHES, INPUTS)
     folder = tempfile.TemporaryDirectory()
 
-    def fit(make: Callable[[], list[Any]]) -> Callable[[], float]:
-        def milliseconds() -> float:
-            callbacks = make()
-            start = time.perf_counter()
-            model.fit(x, y, batch_size=BATCH, verbose=0, shuffle=False, callbacks=callbacks)
-            return (time.perf_counter() - start) / BATCHES * 1e3
-
-        milliseconds()  # compiles
-        return milliseconds
+    def fit(callbacks: Callable[[], list[Any]]) -> Callable[[], float]:
+        data = {"x": x, "y": y, "batch_size": BATCH, "shuffle": False}
+        return timed_fit(model, lambda: data, BATCHES, callbacks)
 
     home = folder.name
     variants = {
@@ -111,19 +106,8 @@ def fits() -> bool:
         )
     with folder:
         figures = interleaved(variants, 40)
+    table_of_fits("a fit that reports every 100 steps", BATCHES, figures)
     bare = figures["bare"]
-    head = [f"{len(bare)} fits of {BATCHES} batches", "ms/batch", "min", "÷ bare", "min ÷ min"]
-    rows = [
-        [
-            name,
-            f"{median(f):.3f}",
-            f"{min(f):.3f}",
-            f"{ratio(f, bare):.3f}",
-            f"{min(f) / min(bare):.3f}",
-        ]
-        for name, f in figures.items()
-    ]
-    table("a fit that reports every 100 steps", head, rows)
     apart = noise(bare, figures["bare, again"])
     print(f"  noise (the two bare fits of a repetition lie apart by, in 3 of 4): {apart:.3f}\n")
     names = ("StepTensorBoard(100)", "StepCSVLogger(100)", "StepHistory(100)")
