@@ -125,7 +125,7 @@ def _takes_a_keyword(**values: Any) -> None:
 
 
 def dispatch(host: int) -> bool:
-    """JAX: a step that takes a while, with so many ms of host work beside it, bare and in a loop."""
+    """JAX: a step that takes a while and so many ms of host work, bare and in a loop."""
     import jax
     import jax.numpy as jnp
 

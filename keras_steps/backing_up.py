@@ -43,7 +43,7 @@ from keras_steps.timelines import require_writable
 from keras_steps.worker_shares import for_worker, share_of
 
 if TYPE_CHECKING:
-    from keras_steps.fit_adapter import FitAdapter
+    from keras_steps.fit_position import FitPosition
     from keras_steps.loop_position import LoopPosition
 
 _FITS_DONE: WeakKeyDictionary[Any, Counter[Path]] = WeakKeyDictionary()
@@ -54,13 +54,13 @@ class BackingUp:
     """One fit that is backed up.
 
     Args:
-        fit: The adapter to it, at its train begin; or what stands for it in a loop.
+        fit: Where it is in its data, at its train begin; or where a loop is.
         directory: Where the backups are.
         on_change: Whether a changed script is refused ("raise") or warned of ("warn").
     """
 
     def __init__(
-        self, fit: FitAdapter | LoopPosition, directory: BackupDirectory, on_change: str
+        self, fit: FitPosition | LoopPosition, directory: BackupDirectory, on_change: str
     ) -> None:
         self._fit = fit
         self._model = fit.model

@@ -127,7 +127,11 @@ class Lookout:
     @property
     def is_over(self) -> bool:
         """Whether a step to stop at has been reached."""
-        return any(clock.step >= last_step for clock, last_step in self.limits.items())
+        return any(map(self.is_reached, self.limits))
+
+    def is_reached(self, clock: Clock) -> bool:
+        """Whether the step to stop at has been reached on this clock, if it has one."""
+        return clock in self.limits and clock.step >= self.limits[clock]
 
     def last_step(self, clock: Clock) -> int | None:
         """The step at which the run will end, as far as that is known."""

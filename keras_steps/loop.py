@@ -243,7 +243,8 @@ class StepLoop:
             self._break_off()
             raise
         if is_over:
-            self._tell_that_it_is_over(run)
+            run.tell_that_it_is_over()
+            training.stop()
             return
         for message in preflight.warnings_for(run, {}):
             preflight.warn(message)
@@ -319,13 +320,6 @@ class StepLoop:
         for callback in self._callbacks:
             callback._fit = None
         loops_under_way.end(self._training)
-
-    def _tell_that_it_is_over(self, run: Run) -> None:
-        over = [clock for clock in run.clocks if clock.step >= run.limits.get(clock, 2**62)]
-        run.print_line(f"already at step {max(clock.step for clock in over or run.clocks)}")
-        if over:
-            run.stop("reached")
-        self._training.stop()
 
 
 def _refuse_graph() -> None:

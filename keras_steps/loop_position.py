@@ -122,7 +122,6 @@ class LoopPosition:
         if self._backup is None:
             run.begin()
             return run.is_over
-        self._backup._fit = self
         resumption = self._resumption = self._backup.restore(self)
         run.is_resumed = resumption is not None
         run.begin()
@@ -167,7 +166,7 @@ class LoopPosition:
     def end(self) -> None:
         """Behind the last firing."""
         if self._backup is not None:
-            self._backup.finish(self, self.run)
+            self._backup.finish(self.run)
 
     @property
     def batches_done(self) -> int:

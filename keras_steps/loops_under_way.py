@@ -44,7 +44,7 @@ def refuse_loop(model: Any, callbacks: Iterable[StepCallback]) -> None:
         )
     _refuse_callbacks_of_loops(callbacks)
     fit = getattr(model, "train_function", None)
-    if isinstance(fit, FitAdapter) and fit.is_running(sys._getframe(1)):
+    if isinstance(fit, FitAdapter) and fit.call.is_around(sys._getframe(1)):
         raise RuntimeError(
             f"a fit of the model {model.name!r} that keras_steps callbacks follow is under way, "
             "and a StepLoop on it was begun within. Begin it after the fit."

@@ -184,6 +184,13 @@ class Run(Lookout):
             self._agenda.clear()
         self.training.stop()
 
+    def tell_that_it_is_over(self) -> None:
+        """Nothing is left of it to be trained: it has been restored at its end, or beyond."""
+        over = [clock for clock in self.clocks if self.is_reached(clock)]
+        self.print_line(f"already at step {max(clock.step for clock in over or self.clocks)}")
+        if over:
+            self.stop("reached")
+
     def _note_stop_reason(self) -> None:
         if self.model is not None:
             note_stop_reason(self.model, self.stop_reason)

@@ -183,7 +183,17 @@ class StepCallback(keras.callbacks.Callback):
         return False
 
 
-_OF_A_FIT = ("_fit", "_run", "_good", "_set", "_prepared", "_session", "_signals", "_resumption")
+_OF_A_FIT = (
+    "_fit",
+    "_run",
+    "_position",
+    "_good",
+    "_set",
+    "_prepared",
+    "_session",
+    "_signals",
+    "_resumption",
+)
 
 
 def _checked_optimizer(optimizer: Any, callback: StepCallback) -> Any:

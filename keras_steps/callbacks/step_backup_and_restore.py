@@ -18,7 +18,7 @@ from keras_steps.timelines import local_path
 from keras_steps.triggers import Trigger
 
 if TYPE_CHECKING:
-    from keras_steps.fit_adapter import FitAdapter
+    from keras_steps.fit_position import FitPosition
     from keras_steps.loop_position import LoopPosition
     from keras_steps.loop_training import LoopTraining
     from keras_steps.resumption import Progress, Resumption
@@ -69,6 +69,7 @@ class StepBackupAndRestore(StepCallback):
 
     order = Order.BACKUP
     _run: Run | None = None
+    _position: FitPosition | LoopPosition | None = None
     _session: BackingUp | None = None
     _signals: SignalWatch | None = None
     _waits = False
@@ -99,11 +100,12 @@ class StepBackupAndRestore(StepCallback):
         self.exit_code = exit_code
         self.on_change = on_change
 
-    def restore(self, fit: FitAdapter | LoopPosition) -> Resumption | None:
+    def restore(self, position: FitPosition | LoopPosition) -> Resumption | None:
         """Called at train begin, before anything reads the step."""
         directory = BackupDirectory(self.directory, self.keep)
-        self._session = BackingUp(fit, directory, self.on_change)
-        self._resumption = self._session.restore(fit.run.training.optimizer_of(self))
+        self._session = BackingUp(position, directory, self.on_change)
+        self._position = position
+        self._resumption = self._session.restore(position.run.training.optimizer_of(self))
         return self._resumption
 
     @property
@@ -124,8 +126,8 @@ class StepBackupAndRestore(StepCallback):
         self._waits = False
         for message in self._running.warnings():
             preflight.warn(message)
-        assert self._fit is not None
-        self._signals = SignalWatch(self.signals, run.interrupt, self._fit.is_running)
+        assert self._position is not None
+        self._signals = SignalWatch(self.signals, run.interrupt, self._position.is_running)
         self._signals.start("StepBackupAndRestore(on_signal)")
 
     def before_first_update(self, run: Run) -> None:
@@ -134,8 +136,8 @@ class StepBackupAndRestore(StepCallback):
             self._running.save_first(self._step)
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
-        assert self._fit is not None
-        if self._fit.epoch.is_open:
+        assert self._position is not None
+        if self._position.epoch.is_open:
             self._running.save(step)
         else:  # other callbacks are still to be told of the epoch's end
             self._waits = True
@@ -163,17 +165,18 @@ class StepBackupAndRestore(StepCallback):
         self._running.rewound(self._step)
 
     def on_train_end(self, logs: Any = None) -> None:
-        fit, run = self._fit, self._run
+        run = self._run
         super().on_train_end(logs)
-        if fit is not None and run is not None:
-            self.finish(fit, run)
+        if run is not None:
+            self.finish(run)
 
-    def finish(self, fit: FitAdapter | LoopPosition, run: Run) -> None:
+    def finish(self, run: Run) -> None:
         """Behind the last firing: save the end, and end the process if that was asked for."""
         if self._session is None:
             return
+        assert self._position is not None
         try:
-            if run.executions and run.stop_reason != "nan" and not fit.is_suspended:
+            if run.executions and run.stop_reason != "nan" and not self._position.is_suspended:
                 self._session.save(self._step, ended=run.stop_reason, is_done=run.is_done)
             self._session.finish(is_done=run.is_done)
         finally:
@@ -196,7 +199,8 @@ class StepBackupAndRestore(StepCallback):
     def break_off(self, run: Run) -> None:
         """Let go of the fit: the handlers of signals are put back, a backup comes to its end."""
         session, signals = self._session, self._signals
-        self._run = self._session = self._signals = self._resumption = None
+        self._run = self._position = None
+        self._session = self._signals = self._resumption = None
         if signals is not None:
             signals.stop()
         if session is not None:

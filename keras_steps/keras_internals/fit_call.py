@@ -45,6 +45,11 @@ class FitCall:
         """What tf_keras has found out in the first epoch of data of unknown size."""
         return getattr(self.data_source, "_inferred_steps", None)
 
+    def is_around(self, frame: Any = None) -> bool:
+        """Whether this call is still going on, seen from a frame (default: here)."""
+        frame = frame or sys._getframe(1)
+        return any(call.callbacks is self.callbacks for call in calls_around(frame))
+
 
 def calls_around(frame: Any = None) -> Iterator[FitCall]:
     """The calls of fit, evaluate and predict around a frame (default: here), nearest first."""
