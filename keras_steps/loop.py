@@ -8,10 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from keras_steps import clock as clocks
-from keras_steps import loops_under_way, preflight
-from keras_steps.fit_flavours import retire_broken_off
-from keras_steps.keras_internals import Console
-from keras_steps.loop_position import LoopPosition
+from keras_steps.loop_run import LoopRun
 from keras_steps.loop_training import LoopTraining
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
@@ -60,6 +57,7 @@ class StepLoop:
             for each in (callback, *getattr(callback, "companions", ())):
                 self._training.optimizer_of(each)
                 each.refuse_loop(self._training)
+        self._following: LoopRun | None = None
         self._run: Run | None = None
         self._is_within = self._is_open = self._is_in_iteration = False
         self._stop_reason: str | None = None
@@ -159,25 +157,25 @@ class StepLoop:
         if is_own:
             self._begin()
         self._is_open = True
-        run, training, position = self._run, self._training, self._position
-        assert run is not None
+        following, training = self._following, self._training
+        assert following is not None
+        run = following.run
         count = training.counter.add_one if training.counts_itself else None
         try:
-            if self._is_in_iteration:
-                self._close_iteration(run)
-            iterator = self._open_epoch(run, data)
+            self._close_iteration(following)
+            iterator = following.open_epoch(data)
             if iterator is not None:
                 while True:
                     run.executions += 1
                     is_due = run.executions >= run.attention_at
-                    if is_due and not self._may_go_on(run):
+                    if is_due and not following.may_go_on():
                         run.executions -= 1
                         break
                     try:
                         batch = next(iterator)
                     except StopIteration:
                         run.executions -= 1
-                        position.close_epoch(is_complete=True)
+                        following.position.close_epoch(is_complete=True)
                         break
                     except BaseException:  # a script may bear it, and go on with other data
                         run.executions -= 1
@@ -190,14 +188,13 @@ class StepLoop:
                     if count is not None:
                         count()
                     if is_due or (run.deadline is not None and clocks.now() >= run.deadline):
-                        self._after(run)
+                        following.after()
                         if training.is_stopping:
                             break
                         if run.signal is not None:
                             run.attention_at = 0
                 if training.is_stopping:
-                    position.stop()
-                    position.close_epoch(is_complete=False)
+                    following.stop_in_epoch()
                 run.stopwatch.pause()
         except BaseException:
             if self._run is run:
@@ -219,107 +216,36 @@ class StepLoop:
             )
 
     def _begin(self) -> None:
-        training, model = self._training, self._training.model
         _refuse_graph()
-        loops_under_way.refuse_loop(model, self._callbacks)
-        retire_broken_off(self._callbacks)
-        loops_under_way.begin(training, self._callbacks)
-        try:
-            training.begin()
-            for callback in self._callbacks:
-                callback._fit = None
-                callback.set_model(model)
-            run = self._run = Run(training, self._callbacks)
-            console = Console(model)
-            run.owner = self
-            run.print_line = lambda line: console.print_line(line) if run.is_chief else None
+        self._following = LoopRun(self, self._training, self._callbacks)
+        self._run = self._following.run
+
+    def _close_iteration(self, following: LoopRun) -> None:
+        if self._is_in_iteration:
             self._is_in_iteration = False
-            backup = next((c for c in self._callbacks if hasattr(c, "restore")), None)
-            self._position = LoopPosition(
-                model, self._callbacks, backup, lambda: self._run is not None
-            )
-            is_over = self._position.begin(run)
-        except BaseException:
-            self._break_off()
-            raise
-        if is_over:
-            run.tell_that_it_is_over()
-            training.stop()
-            return
-        for message in preflight.warnings_for(run, {}):
-            preflight.warn(message)
-
-    def _open_epoch(self, run: Run, data: Iterable[Any]) -> Iterator[Any] | None:
-        """Begin an epoch; None if the run is over, or an earlier process has done this one."""
-        self._training.forget_stop_of_others()
-        if self._training.is_stopping:
-            return None
-        self._position.close_epoch(is_complete=True)  # a `break` has left it
-        run.epoch = 0 if run.epoch is None else run.epoch + 1
-        iterator = self._position.open_epoch(run.epoch, data)
-        if iterator is None:
-            return None
-        if run.executions == 0 and not run.is_resumed:  # the script may have set the counter since
-            run.start_again()
-        run.set_out()
-        self._training.keep_stop_of_callbacks()
-        run.open_epoch()
-        if run.signal is not None:  # it came between two epochs
-            run.attention_at = 0
-        return iterator
-
-    def _may_go_on(self, run: Run) -> bool:
-        if run.signal is not None:
-            run.stop("signal")
-        elif run.before() == 0:
-            run.stop("reached")
-        return run.stop_reason is None
-
-    def _close_iteration(self, run: Run) -> None:
-        """Take an iteration that a `break` has left for done."""
-        self._is_in_iteration = False
-        if self._training.counts_itself:
-            self._training.counter.add_one()
-        self._after(run)
-
-    def _after(self, run: Run) -> None:
-        """Fire what has become due with an iteration."""
-        self._training.forget_stop_of_others()
-        run.after({}, epoch_ends=False)
-        self._training.keep_stop_of_callbacks()
+            following.close_iteration()
 
     def _end(self) -> None:
-        """The run is done: fire what is due at its end, close the writers."""
-        run = self._run
-        assert run is not None
+        following = self._following
+        assert following is not None
         try:
-            if self._is_in_iteration:
-                self._close_iteration(run)
-            self._training.forget_stop_of_others()
-            self._position.close_epoch(is_complete=not self._training.is_stopping)
-            if run.executions:
-                run.close_epoch()
-            run.end({})
-            self._position.end()
+            self._close_iteration(following)
+            following.end()
         except BaseException:
             self._break_off()
             raise
-        self._release()
+        self._let_go()
 
     def _break_off(self) -> None:
-        """An error has ended the run: close what is open."""
-        run = self._run
-        self._release()
-        if run is not None:
-            run.break_off()
+        following = self._following
+        self._let_go()
+        if following is not None:
+            following.break_off()
 
-    def _release(self) -> None:
-        if self._run is not None:
-            self._stop_reason = self._run.stop_reason
-        self._run, self._is_open, self._is_in_iteration = None, False, False
-        for callback in self._callbacks:
-            callback._fit = None
-        loops_under_way.end(self._training)
+    def _let_go(self) -> None:
+        self._stop_reason = self.stop_reason
+        self._following = self._run = None
+        self._is_open = self._is_in_iteration = False
 
 
 def _refuse_graph() -> None:

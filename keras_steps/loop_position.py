@@ -91,7 +91,6 @@ class LoopPosition:
     Args:
         model: The model that is trained.
         callbacks: Those of the loop.
-        backup: The one that makes backups, if there is one.
         is_under_way: Whether the loop's run has not ended.
     """
 
@@ -99,7 +98,6 @@ class LoopPosition:
         self,
         model: Any,
         callbacks: list[Any],
-        backup: StepBackupAndRestore | None,
         is_under_way: Callable[[], bool],
     ) -> None:
         self.model = model
@@ -112,7 +110,9 @@ class LoopPosition:
         self.is_suspended = False
         self.training_data = LoopData(model)
         self._is_under_way = is_under_way
-        self._backup = backup
+        self._backup: StepBackupAndRestore | None = next(
+            (c for c in callbacks if hasattr(c, "restore")), None
+        )
         self._resumption: Resumption | None = None
         self.run: Run
 
