@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import platform
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-import keras
 import numpy as np
 
 from keras_steps import preflight
@@ -20,25 +18,22 @@ from keras_steps.background import (
     let_all_finish,
     writes_under_way,
 )
+from keras_steps.backup_contents import BackupContents
 from keras_steps.backups import Backup, BackupDirectory
 from keras_steps.global_step import global_step, set_global_step
 from keras_steps.keras_internals import (
     backend_of,
     build_optimizer,
-    build_state,
-    callback_states,
-    copied,
     first_non_finite,
     keras_backups,
     set_callback_states,
     sets_learning_rate,
-    state_variables,
     unkept_generators,
     without_known_state,
 )
-from keras_steps.random_states import random_states, set_random_states
+from keras_steps.random_states import set_random_states
 from keras_steps.restoring import description_of, is_of_metrics, restore
-from keras_steps.resumption import Progress, Resumption
+from keras_steps.resumption import Resumption
 from keras_steps.timelines import require_writable
 from keras_steps.worker_shares import for_worker, share_of
 
@@ -68,10 +63,8 @@ class BackingUp:
         self._on_change = on_change
         self._writer = BackgroundWriter()
         self._number = _FITS_DONE.setdefault(self._model, Counter())[directory.path]
-        self._moment: dict[str, Any] = {}
         self._at_end: dict[str, Any] | None = None
-        self.data = fit.training_data
-        self.progress = Progress(self.data)
+        self.contents = BackupContents(fit, self._number)
 
     def restore(self, optimizer: Any) -> Resumption | None:
         """Give the model what the newest backup holds; None if there is none to go on from.
@@ -92,7 +85,8 @@ class BackingUp:
         sets_rate = sets_learning_rate(self._fit.other_callbacks) or any(
             hasattr(callback, "apply") for callback in self._fit.callbacks
         )
-        self._description = description_of(self._model, steps, sets_rate=sets_rate)
+        description = description_of(self._model, steps, sets_rate=sets_rate)
+        self.contents.description = description
         let_all_finish()
         backup = self._newest()
         if backup is None or backup.state["fit"] < self._number:
@@ -111,7 +105,8 @@ class BackingUp:
             self._fit.run.workers.seat,
             sums_are_global=backend_of(self._model) == "jax",
         )
-        put_back = restore(self._model, backup, self._description, complain, self.data.batch_spec)
+        batch_spec = self.contents.data.batch_spec
+        put_back = restore(self._model, backup, description, complain, batch_spec)
         metrics = {key: array for key, array in backup.arrays.items() if is_of_metrics(key)}
         if backup.state["fit"] == self._number:
             self._at_end = backup.state["at_end"]
@@ -146,19 +141,6 @@ class BackingUp:
             )
         return messages
 
-    def keep_moment(self) -> None:
-        """Keep what the end of a broken-off epoch changes, as it is now."""
-        if not self._moment:
-            arrays = copied(self._variables())
-            self._moment = {
-                "metrics": {key: array for key, array in arrays.items() if is_of_metrics(key)},
-                **copy.deepcopy(self._fit_state()),
-            }
-
-    def forget_moment(self) -> None:
-        """The epoch has come to its end."""
-        self._moment = {}
-
     def save_first(self, step: int) -> None:
         """Save the begin of a run, before anything else is written."""
         build_optimizer(self._model)
@@ -189,27 +171,9 @@ class BackingUp:
             OSError: If the write before this one has failed.
         """
         self._wait()
-        arrays = copied(self._variables())
-        state = {
-            "step": step,
-            "fit": self._number,
-            "ended": ended,
-            "is_done": is_done,
-            "epochs": self._fit.call.epochs,
-            "description": self._description,
-            "begun_by": begun_by,
-            "is_built": bool(self._model.built or step or self._fit.run.executions),
-            "log_names": self._fit.log_names,
-            "build": build_state(self._model),
-            "versions": _versions(),
-            "run": self._fit.run.get_state(),
-            **self._fit_state(),
-        }
-        if self._moment:
-            arrays |= self._moment["metrics"]
-            state |= {name: self._moment[name] for name in self._moment if name != "metrics"}
-        at_end = {"callbacks": self._callback_states(), "random": random_states()}
-        state["at_end"] = at_end if is_done else None
+        state, arrays = self.contents.collected(
+            step, ended=ended, is_done=is_done, begun_by=begun_by
+        )
         workers = self._fit.run.workers
         shares = workers.gathered({**share_of(state, arrays), "broken": _broken_in(arrays)})
         broken = [name for share in shares if (name := share.pop("broken"))]
@@ -273,18 +237,6 @@ class BackingUp:
         """Let the last write come to its end; one that has failed ends all workers."""
         self._fit.run.workers.by_chief(self._writer.wait)
 
-    def _fit_state(self) -> dict[str, Any]:
-        is_complete = not self._fit.epoch.is_open and self._fit.epoch_is_complete
-        state = self.progress.state(self._fit.batches_done, is_complete=is_complete)
-        return {**state, "callbacks": self._callback_states()}
-
-    def _callback_states(self) -> dict[str, Any]:
-        return callback_states(self._fit.other_callbacks)
-
-    def _variables(self) -> dict[str, Any]:
-        optimizers = [clock.optimizer for clock in self._fit.run.clocks]
-        return state_variables(self._model, optimizers)
-
     def _complain(self, what: str) -> None:
         if self._on_change == "raise":
             raise ValueError(
@@ -296,7 +248,3 @@ class BackingUp:
 def _broken_in(arrays: Mapping[str, np.ndarray]) -> str | None:
     """The name of an array that is not finite; what metrics hold is not trained with."""
     return first_non_finite({key: a for key, a in arrays.items() if not is_of_metrics(key)})
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "keras": keras.__version__}

@@ -39,7 +39,9 @@ MAY_IMPORT = {
     "backups": {"atomic", "preflight"},
     "restoring": {"backups", "distribution", "keras_internals"},
     "resumption": {"clock", "keras_internals", "random_states"},
+    "backup_contents": {"keras_internals", "random_states", "restoring", "resumption"},
     "backing_up": {
+        "backup_contents",
         "background",
         "backups",
         "global_step",

@@ -111,12 +111,12 @@ class StepBackupAndRestore(StepCallback):
     @property
     def data(self) -> Any:
         """The data of the fit or loop."""
-        return self._running.data
+        return self._running.contents.data
 
     @property
     def progress(self) -> Progress:
         """Where the fit is in them."""
-        return self._running.progress
+        return self._running.contents.progress
 
     def begin(self, run: Run) -> None:
         if sum(isinstance(other, StepBackupAndRestore) for other in run.callbacks) > 1:
@@ -144,7 +144,7 @@ class StepBackupAndRestore(StepCallback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_begin(epoch, logs)
-        self._running.forget_moment()
+        self._running.contents.forget_moment()
         if self._waits:
             self._waits = False
             self._running.save(self._step, begun_by="backup")
@@ -154,7 +154,7 @@ class StepBackupAndRestore(StepCallback):
 
     def keep_moment(self) -> None:
         """The run has reached its end in mid-epoch: keep what that epoch's end will change."""
-        self._running.keep_moment()
+        self._running.contents.keep_moment()
 
     def suspend(self) -> None:
         """The run breaks off in mid-epoch, to go on another time."""

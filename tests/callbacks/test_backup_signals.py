@@ -14,7 +14,7 @@ import pytest
 from flavours import BATCH, IS_TF_KERAS, arrays, clear_session, fit, keras, make_model, state_of
 
 import keras_steps as ks
-from keras_steps import backing_up, backups
+from keras_steps import backup_contents, backups
 from keras_steps.backups import BackupDirectory
 from keras_steps.step_callback import Order
 from keras_steps.testing import FakeClock, Recorder
@@ -115,7 +115,7 @@ def test_the_backup_has_the_step_also_where_nothing_was_due(tmp_path):
 
 @pytest.mark.parametrize("function", ["copied", "sha256_of"], ids=["copy", "write"])
 def test_a_signal_while_a_backup_is_made(tmp_path, monkeypatch, function):
-    module = backing_up if function == "copied" else backups
+    module = backup_contents if function == "copied" else backups
     inner, calls = getattr(module, function), []
 
     def sending(*args):
