@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from keras_steps import clock as clocks
 from keras_steps import preflight, run_state
 from keras_steps.agenda import Agenda, Firing
+from keras_steps.epoch_sums import EpochSums
 from keras_steps.evaluations import Evaluations
 from keras_steps.keras_internals import fetched
 from keras_steps.lookout import Lookout
 from keras_steps.readings import Readings
-from keras_steps.reports import Snapshot
 from keras_steps.stop_reason import note_stop_reason
 from keras_steps.watch import Watch
 
@@ -45,10 +45,10 @@ class Run(Lookout):
         self.is_ending = self.has_ended = False
         self.owner: Any = None
         self.print_line: Callable[[str], None] = print
-        self._readings = Readings(
+        readings = Readings(
             training.sums, self.variables, self.stopwatch, are_of_keras=training.by_epochs
         )
-        self._closed: Snapshot | None = None
+        self._sums = EpochSums(training, readings)
         self._epoch_ends = False
         self._agenda = Agenda(self.callbacks)
         self._has_set_out = False
@@ -90,7 +90,7 @@ class Run(Lookout):
         """
         if not self.training.by_epochs:
             return 0
-        return None if self._closed is not None else self.epoch
+        return None if self._sums.are_closed else self.epoch
 
     def rewind(self, states: Mapping[str, run_state.State], epoch: int | None) -> None:
         """Go on from an earlier step, whose values the model has been given back.
@@ -108,29 +108,13 @@ class Run(Lookout):
                 self.expected_ends[clock] += clock.step - before
         self.set_state(states)
         if epoch is None or epoch != self.summed_epoch:
-            self._begin_sums_anew(holds_some=epoch is not None)
+            ends, holds_some = self._epoch_ends or self.stop_reason is not None, epoch is not None
+            self._sums.begin_anew(self._watches, self.clocks, holds_some=holds_some, ends=ends)
         for setter in self._setters:
             setter.value, setter.due_step = None, self.clock_of(setter).step
         for callback in self.callbacks:
             callback.rewound(self)
         self._wait()
-
-    def _begin_sums_anew(self, *, holds_some: bool) -> None:
-        """The metrics hold sums of an earlier epoch, or none: what comes is of the present one.
-
-        If that ends here, none of its steps count; Keras then has what they hold for its result.
-        """
-        now = self._snapshot()
-        if holds_some:
-            self._close_windows(now)
-        if self._closed is None and not self._epoch_ends and self.stop_reason is None:
-            self.training.reset_sums()
-        else:
-            self._closed = now.without_totals()
-
-    def _close_windows(self, now: Snapshot) -> None:
-        for watch in self._watches:
-            watch.window.close_epoch(now)
 
     def set_out(self) -> None:
         """Once it is certain from which step the run goes on, before its first update."""
@@ -215,7 +199,7 @@ class Run(Lookout):
         if not due:
             return []
         logs = fetched(logs)
-        snapshot = self._closed or self._snapshot()
+        snapshot = self._sums.now(self.clocks)
         set_ones = {s.label: s.value for s in self._setters if s.label and s.value is not None}
         epoch = {} if self.epoch is None else {"epoch": float(self.epoch)}
         firings = []
@@ -226,9 +210,6 @@ class Run(Lookout):
             watch.window.restart(step, snapshot)
             watch.wait(time)
         return firings
-
-    def _snapshot(self) -> Snapshot:
-        return self._readings.snapshot({clock: clock.optimizer for clock in self.clocks})
 
     def _fire(self) -> None:
         if self.stop_reason == "nan":
@@ -243,7 +224,7 @@ class Run(Lookout):
 
     def open_epoch(self) -> None:
         """Go on after the metrics have been reset."""
-        self._closed = None
+        self._sums.open()
         for setter in self._setters:  # others may have set the same between epochs
             setter.value, setter.due_step = None, self.clock_of(setter).step
         self.stopwatch.go_on()
@@ -256,10 +237,7 @@ class Run(Lookout):
         late = [] if self.meetings is not None else self._agreed()[1]
         self._agenda.add(self._firings(self._due(late), {}, clocks.now()))
         self.stopwatch.pause()
-        if self._watches and self._closed is None:
-            now = self._snapshot()
-            self._close_windows(now)
-            self._closed = now.without_totals()
+        self._sums.close(self._watches, self.clocks)
 
     def evaluated(self, *evaluations: Mapping[str, float]) -> None:
         """Hand the results of evaluations at this step to every callback."""
