@@ -44,6 +44,31 @@ def make_model(optimizer=None, *, seed=1, metrics=("mae",), **compile_args):
     return model
 
 
+class Subclassed(keras.Model):
+    """One layer in a model of a class of its own, which is built with its first batch."""
+
+    def __init__(self, **args):
+        super().__init__(**args)
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, x):
+        return self.dense(x)
+
+
+class Ticking(keras.callbacks.Callback):
+    """Lets so many seconds of a FakeClock go by before each execution."""
+
+    def __init__(self, time, seconds):
+        super().__init__()
+        self.time, self.seconds = time, seconds
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.time.advance(self.seconds)
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Keeps Keras from calling the other one asynchronously."""
+
+
 def fit(model, callbacks, *, batches=10, epochs=1, **fit_args):
     """Fit quietly on `arrays(batches)`, in order."""
     data = dict(zip("xy", arrays(batches), strict=True)) if "x" not in fit_args else {}

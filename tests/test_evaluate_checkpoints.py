@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flavours import arrays, fit, keras, make_model
+from notes import Notes
 
 from keras_steps import clock
 from keras_steps.callbacks.step_checkpoint import StepCheckpoint
@@ -64,26 +65,17 @@ def results(seed, data=DATA, prefix="val_"):
     return {prefix + name: pytest.approx(value, rel=1e-6) for name, value in found.items()}
 
 
-class Writer:
-    """Keeps what it is called with, and calls back at a step."""
+class Writer(Notes):
+    """Calls back at a step."""
 
     def __init__(self, at=(), act=None):
-        self.calls, self.at, self.act = [], at, act
+        super().__init__()
+        self.at, self.act = at, act
 
     def write(self, step, scalars):
-        self.calls.append((step, scalars))
+        super().write(step, scalars)
         if step in self.at:
             self.act()
-
-    def flush(self):
-        self.calls.append("flush")
-
-    def close(self):
-        self.calls.append("close")
-
-    @property
-    def steps(self):
-        return [call[0] for call in self.calls if isinstance(call, tuple)]
 
 
 def evaluated(path, writer=None, *, timeout=0, model=None, data=DATA):

@@ -9,6 +9,7 @@ from flavours import (
     FLAVOUR,
     IS_TF_KERAS,
     ON_TENSORFLOW,
+    Subclassed,
     arrays,
     fit,
     keras,
@@ -173,15 +174,8 @@ def test_without_keras_private_names_the_data_are_prepared_each_time(monkeypatch
 
 
 def test_batches_that_can_not_be_counted():
-    class Anew(keras.Model):
+    class Anew(Subclassed):
         """Has its test_function made at each evaluation."""
-
-        def __init__(self):
-            super().__init__()
-            self.dense = keras.layers.Dense(1)
-
-        def call(self, x):
-            return self.dense(x)
 
         def make_test_function(self, force=False):
             self.test_function = None

@@ -9,6 +9,7 @@ from flavours import (
     FLAVOUR,
     IS_TF_KERAS,
     ON_TENSORFLOW,
+    Subclassed,
     arrays,
     fit,
     keras,
@@ -111,15 +112,6 @@ def test_a_model_that_is_compiled_but_not_built():
     assert global_step(model) == 7
     fit(model, [], batches=3)
     assert global_step(model) == 10
-
-
-class Subclassed(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.dense = keras.layers.Dense(1)
-
-    def call(self, x):
-        return self.dense(x)
 
 
 def test_a_subclassed_model():

@@ -10,6 +10,7 @@ from flavours import (
     FLAVOUR,
     IS_TF_KERAS,
     ON_TENSORFLOW,
+    Subclassed,
     arrays,
     fit,
     keras,
@@ -228,16 +229,7 @@ def test_batches_set_to_cuts_an_execution_of_tf_keras_and_puts_it_back():
     assert internals.steps_per_execution(model) == 4
 
 
-class Inherits(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.dense = keras.layers.Dense(1)
-
-    def call(self, x):
-        return self.dense(x)
-
-
-class Own(Inherits):
+class Own(Subclassed):
     def train_step(self, *args):
         return super().train_step(*args)
 
@@ -261,7 +253,7 @@ def functional():
     [
         (make_model, True),
         (functional, True),
-        (Inherits, True),
+        (Subclassed, True),
         (Own, False),
         (InheritsOwn, False),
         (OwnSequential, False),
@@ -457,7 +449,7 @@ def two_outputs(**compile_args):
     return make
 
 
-class OwnMetrics(Inherits):
+class OwnMetrics(Subclassed):
     """Trains as Keras does, and keeps metrics of its own."""
 
     def __init__(self):

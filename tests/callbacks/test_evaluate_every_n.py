@@ -11,6 +11,7 @@ from flavours import (
     FLAVOUR,
     IS_TF_KERAS,
     ON_TENSORFLOW,
+    Subclassed,
     arrays,
     fit,
     keras,
@@ -522,14 +523,7 @@ def test_c40_copies_share_the_data_and_nothing_that_is_prepared():
 
 
 def test_a_model_with_an_evaluate_of_its_own():
-    class Doubled(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.dense = keras.layers.Dense(1)
-
-        def call(self, x):
-            return self.dense(x)
-
+    class Doubled(Subclassed):
         def evaluate(self, x=None, y=None, **options):
             self.asked = set(options)
             results = super().evaluate(x, y, **options)

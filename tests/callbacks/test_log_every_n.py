@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flavours import BATCH, FLAVOUR, IS_TF_KERAS, arrays, fit, keras, make_model
+from flavours import BATCH, FLAVOUR, IS_TF_KERAS, Ticking, arrays, fit, keras, make_model
 
 import keras_steps as ks
 from keras_steps import LogEveryN
@@ -35,17 +35,6 @@ def lines(capsys, callback, values=range(1, 13), **fit_args):
     capsys.readouterr()
     fit(model, [callback] if isinstance(callback, LogEveryN) else callback, **(data | fit_args))
     return capsys.readouterr().out.splitlines()
-
-
-class Ticking(keras.callbacks.Callback):
-    """Lets half a second go by with each batch."""
-
-    def __init__(self, time):
-        super().__init__()
-        self.time = time
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.time.advance(0.5)
 
 
 # ---------------------------------------------------------------- when
@@ -107,7 +96,7 @@ def test_with_several_steps_an_execution_a_line_says_where_it_is(capsys):
 
 def test_a_time_trigger(capsys):
     with FakeClock() as clock:
-        callbacks = [LogEveryN(ks.EverySecs(2), message=SHORT), Ticking(clock)]
+        callbacks = [LogEveryN(ks.EverySecs(2), message=SHORT), Ticking(clock, 0.5)]
         found = lines(capsys, callbacks, [1.0] * 10)
     assert found == ["4", "8", "10"]
 
@@ -145,7 +134,7 @@ def sorted_on_jax(line):
 def test_the_default_line_with_the_end_the_rate_and_the_time_that_is_left(capsys):
     """The first execution compiles: its rate says nothing, so it isn't shown."""
     with FakeClock() as clock:
-        found = lines(capsys, [LogEveryN(5), Ticking(clock)], epochs=2)
+        found = lines(capsys, [LogEveryN(5), Ticking(clock, 0.5)], epochs=2)
     expected = [
         "step 1/24: loss=1.0000 mse=1.0000 learning_rate=0",
         "step 6/24: loss=4.0000 mse=18.0000 learning_rate=0 2.0 steps/s eta 0:00:09",

@@ -9,34 +9,23 @@ import numpy as np
 import pandas
 import pytest
 from curves import losses, steps, warnings_of_nan
-from flavours import BATCH, FLAVOUR, fit, keras, make_model
+from flavours import BATCH, FLAVOUR, Ticking, fit, keras, make_model
+from notes import Notes
 
 import keras_steps as ks
 from keras_steps.keras_internals import counter_of
 from keras_steps.testing import FakeClock, Recorder
 
 
-class Notes:
-    """A writer that notes its calls."""
-
-    def __init__(self, fails_at=None):
-        self.calls = []
-        self.fails_at = fails_at
+class Fails(Notes):
+    def __init__(self, at):
+        super().__init__()
+        self.at = at
 
     def write(self, step, scalars):
-        if step == self.fails_at:
+        if step == self.at:
             raise OSError("the disk is full")
-        self.calls.append((step, dict(scalars)))
-
-    def flush(self):
-        self.calls.append("flush")
-
-    def close(self):
-        self.calls.append("close")
-
-    @property
-    def steps(self):
-        return [call[0] for call in self.calls if isinstance(call, tuple)]
+        super().write(step, scalars)
 
 
 def test_c03_no_restart_at_an_epoch():
@@ -88,38 +77,27 @@ def test_the_writer_is_flushed_and_closed_at_the_end_of_each_fit():
     assert notes.steps == [10, 20]
 
 
-class Ticking(keras.callbacks.Callback):
-    """Lets a second go by with each batch."""
-
-    def __init__(self, time):
-        super().__init__()
-        self.time = time
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.time.advance(1)
-
-
 def test_the_writer_is_flushed_every_ten_seconds_of_training():
     notes = Notes()
     with FakeClock() as time:
-        fit(make_model(), [ks.ReportEveryN(notes, 4), Ticking(time)], batches=30)
+        fit(make_model(), [ks.ReportEveryN(notes, 4), Ticking(time, 1)], batches=30)
     calls = [call if call in ("flush", "close") else call[0] for call in notes.calls]
     assert calls == [4, 8, 12, "flush", 16, 20, 24, "flush", 28, 30, "flush", "close"]
 
 
 @pytest.mark.parametrize("given", ["object", "function"])
 def test_an_error_of_the_writer_comes_out_with_its_name(given):
-    notes = Notes(fails_at=6)
+    notes = Fails(at=6)
     report = ks.ReportEveryN(notes if given == "object" else notes.write, 3)
     model = make_model()
     with pytest.raises(OSError, match="the disk is full") as caught:
         fit(model, [report], batches=10)
-    name = "Notes" if given == "object" else "Notes.write"
+    name = "Fails" if given == "object" else "Fails.write"
     assert caught.value.__notes__ == [
         f"The writer of ReportEveryN, {name}, raised this, called at step 6."
     ]
     assert notes.steps == [3]
-    notes.fails_at = None
+    notes.at = None
     fit(make_model(), [report], batches=10)  # the fit after it is whole
     assert notes.steps == [3, 3, 6, 9, 10]
 
@@ -127,7 +105,7 @@ def test_an_error_of_the_writer_comes_out_with_its_name(given):
 def test_the_model_is_whole_after_an_error_of_the_writer():
     model = make_model()
     with pytest.raises(OSError, match="the disk is full"):
-        fit(model, [ks.ReportEveryN(Notes(fails_at=6), 3)], batches=10)
+        fit(model, [ks.ReportEveryN(Fails(at=6), 3)], batches=10)
     assert ks.global_step(model) == 6
     fit(model, [], batches=10)
     assert ks.global_step(model) == 16

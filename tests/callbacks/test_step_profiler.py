@@ -9,6 +9,7 @@ from flavours import (
     BATCH,
     FLAVOUR,
     ON_TENSORFLOW,
+    Subclassed,
     arrays,
     fit,
     keras,
@@ -372,14 +373,7 @@ def test_a_fit_within_a_fit_leaves_the_outer_trace_under_way(tmp_path):
 
 @pytest.mark.skipif(not ON_TENSORFLOW, reason="a train_step of one's own: TensorFlow's way")
 def test_an_execution_past_the_end_of_a_trace_is_said(tmp_path):
-    class ThreeUpdates(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.dense = keras.layers.Dense(1)
-
-        def call(self, x):
-            return self.dense(x)
-
+    class ThreeUpdates(Subclassed):
         def train_step(self, data):
             for _ in range(2):
                 super().train_step(data)

@@ -6,22 +6,10 @@ import sys
 import numpy as np
 import pytest
 from curves import losses
-from flavours import FLAVOUR, fit, keras, make_model
+from flavours import FLAVOUR, Ticking, fit, keras, make_model
 
 import keras_steps as ks
 from keras_steps.testing import FakeClock
-
-
-class Ticking(keras.callbacks.Callback):
-    """Lets so many seconds go by with each batch."""
-
-    def __init__(self, time, seconds):
-        super().__init__()
-        self.time = time
-        self.seconds = seconds
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.time.advance(self.seconds)
 
 
 def drawn(capsys, callbacks, *, seconds=0.125, model=None, **fit_args):

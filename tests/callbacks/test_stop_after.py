@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from flavours import BATCH, FLAVOUR, arrays, fit, keras, make_model, state_of
+from flavours import BATCH, FLAVOUR, Ticking, arrays, fit, keras, make_model, state_of
 
 import keras_steps as ks
 from keras_steps.callbacks.stop_after import StopAfter
@@ -19,25 +19,11 @@ class Backup(Recorder):
     order = ks.step_callback.Order.BACKUP
 
 
-class Passing(keras.callbacks.Callback):
-    """Lets so many seconds go by before each execution."""
-
-    def __init__(self, time, seconds=10):
-        super().__init__()
-        self.time, self.seconds = time, seconds
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.time.advance(self.seconds)
-
-    def on_train_batch_end(self, batch, logs=None):
-        """Keeps Keras from calling the other one asynchronously."""
-
-
 def run_of(budget, *, callbacks=(), model=None, **fit_args):
     """The model after a fit with ten seconds from an execution to the next."""
     model = model or make_model()
     with FakeClock() as time:
-        fit(model, [*callbacks, budget, Passing(time)], **fit_args)
+        fit(model, [*callbacks, budget, Ticking(time, 10)], **fit_args)
     return model
 
 
@@ -108,9 +94,9 @@ def test_each_fit_has_the_whole_budget():
     with FakeClock() as time:
         for expected in (4, 8, 12):
             time.advance(1000)
-            fit(model, [budget, Passing(time)])
+            fit(model, [budget, Ticking(time, 10)])
             assert ks.global_step(model) == expected
-        fit(model, [copy.deepcopy(budget), Passing(time)])
+        fit(model, [copy.deepcopy(budget), Ticking(time, 10)])
     assert ks.global_step(model) == 16
 
 
@@ -122,9 +108,9 @@ def test_a_fit_that_was_broken_off_leaves_no_budget_behind():
     model, budget = make_model(), StopAfter(seconds=1000)
     with FakeClock() as time:
         with pytest.raises(RuntimeError, match="broken off"):
-            fit(model, [budget, Passing(time), BreaksOff()])
+            fit(model, [budget, Ticking(time, 10), BreaksOff()])
         time.advance(1000)
-        fit(model, [budget, Passing(time)])
+        fit(model, [budget, Ticking(time, 10)])
     assert (ks.global_step(model), ks.stop_reason(model)) == (20, None)
 
 
@@ -136,7 +122,7 @@ def test_a_counter_that_is_restored_after_train_begin_gives_no_new_budget():
 
     model = make_model()
     with FakeClock() as time:
-        fit(model, [StopAfter(seconds=40), Passing(time), Restores()])
+        fit(model, [StopAfter(seconds=40), Ticking(time, 10), Restores()])
     assert ks.global_step(model) == 102
 
 
@@ -149,7 +135,7 @@ def test_the_time_between_train_begin_and_the_first_step_counts():
 
     model = make_model()
     with FakeClock() as time:
-        fit(model, [StopAfter(seconds=40), Passing(time), Restores()])
+        fit(model, [StopAfter(seconds=40), Ticking(time, 10), Restores()])
     assert ks.global_step(model) == 2
 
 

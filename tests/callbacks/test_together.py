@@ -10,6 +10,7 @@ from flavours import (
     FLAVOUR,
     IS_TF_KERAS,
     ON_TENSORFLOW,
+    Subclassed,
     arrays,
     fit,
     keras,
@@ -409,14 +410,7 @@ def with_add_loss():
     return model
 
 
-class Subclassed(keras.Model):
-    def __init__(self, **args):
-        super().__init__(**args)
-        self.dense = keras.layers.Dense(1)
-
-    def call(self, inputs):
-        return self.dense(inputs)
-
+class WithConfig(Subclassed):
     def get_config(self):
         return {}
 

@@ -383,3 +383,15 @@ class _Asked:
         if step not in self.events.steps:
             self.events.steps.append(step)
         return 0.01
+
+
+class InOrder(ks.StepCallback):
+    """Names its place in the order at step 5."""
+
+    def __init__(self, order, names):
+        super().__init__(5)
+        self.order = order
+        self.names = names
+
+    def on_step(self, step, logs):
+        self.names.append((step, self.order.name))

@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from contract.rows import GRID, ROWS, SETTINGS, Events, rows_for
+from contract.rows import GRID, ROWS, SETTINGS, Events, InOrder, rows_for
 from flavours import FLAVOUR, IS_TF_KERAS, fit, keras, make_model, state_of
 
 import keras_steps as ks
@@ -130,19 +130,9 @@ def test_7_a_wrong_optimizer_raises_at_train_begin(row):
     assert not isinstance(model.train_function, fit_adapter.FitAdapter)
 
 
-class _InOrder(ks.StepCallback):
-    def __init__(self, order, names):
-        super().__init__(5)
-        self.order = order
-        self.names = names
-
-    def on_step(self, step, logs):
-        self.names.append((step, self.order.name))
-
-
 def test_8_order_at_a_step_is_not_that_of_the_list():
     names = []
-    callbacks = [_InOrder(order, names) for order in reversed(Order)]
+    callbacks = [InOrder(order, names) for order in reversed(Order)]
     fit(make_model(), [*callbacks, ks.StopAtStep(5)], batches=10)
     order = ["NAN", "EVALUATE", "REPORT", "EARLY_STOP", "CHECKPOINT", "STOP", "BACKUP"]
     assert names == [(5, name) for name in order]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from contract.rows import BATCHES, ROWS, SETTINGS, Events
+from contract.rows import BATCHES, ROWS, SETTINGS, Events, InOrder
 from flavours import fit, make_model, state_of
 from loops import by_own_step, loop, weights_of
 
@@ -75,19 +75,9 @@ def test_4_reads_the_counter_and_what_was_logged_at_firings_only(monkeypatch):
     assert len(reads) <= 6  # begin, first iteration, is it moving, firing, end
 
 
-class _InOrder(ks.StepCallback):
-    def __init__(self, order, names):
-        super().__init__(5)
-        self.order = order
-        self.names = names
-
-    def on_step(self, step, logs):
-        self.names.append((step, self.order.name))
-
-
 def test_8_order_at_a_step_is_not_that_of_the_list():
     names = []
-    callbacks = [_InOrder(order, names) for order in reversed(Order)]
+    callbacks = [InOrder(order, names) for order in reversed(Order)]
     loop(make_model(), [*callbacks, ks.StopAtStep(5)])
     assert names == [(5, order.name) for order in Order]
 
