@@ -3,17 +3,9 @@
 import os
 
 import tensorflow as tf
+from serving import resolver_on_the_chief
 
-resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-if resolver.task_type != "chief":
-    server = tf.distribute.Server(
-        resolver.cluster_spec(),
-        job_name=resolver.task_type,
-        task_index=resolver.task_id,
-        protocol="grpc",
-        start=True,
-    )
-    server.join()
+resolver = resolver_on_the_chief()
 
 from cluster import report  # noqa: E402
 from flavours import BATCH, arrays, keras, make_model  # noqa: E402
