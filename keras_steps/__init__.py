@@ -27,6 +27,7 @@ from keras_steps.checkpoints import (
 from keras_steps.evaluate_checkpoints import evaluate_checkpoints
 from keras_steps.global_step import global_step, set_global_step
 from keras_steps.loop import StepLoop
+from keras_steps.restore_checkpoint import restore_checkpoint
 from keras_steps.step_callback import StepCallback
 from keras_steps.stop_reason import stop_reason
 from keras_steps.triggers import AtSteps, EverySecs, EverySteps, GeometricSteps, Trigger
@@ -65,6 +66,7 @@ __all__ = [
     "global_step",
     "latest_checkpoint",
     "list_checkpoints",
+    "restore_checkpoint",
     "schedules",
     "set_global_step",
     "stop_reason",

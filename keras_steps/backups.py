@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_steps import preflight
+from keras_steps.array_files import read_arrays, write_arrays
 from keras_steps.atomic import read_json, remove_partials, sha256_of, write_atomically, write_json
 
 _MANIFEST = re.compile(r"backup_(\d{6,})_step_(\d{8,})\.json")
@@ -68,10 +69,8 @@ class BackupDirectory:
         held = {f"variable/{key}": array for key, array in arrays.items()}
         plain = _detached(state, held, "state")
         kinds = {key: str(array.dtype) for key, array in held.items()}
-        with write_atomically(path.with_suffix(".npz")) as partial, partial.open("wb") as file:
-            storable: dict[str, Any] = {key: _storable(array) for key, array in held.items()}
-            np.savez(file, **storable)
-            file.flush()
+        with write_atomically(path.with_suffix(".npz")) as partial:
+            write_arrays(partial, held)
             size, checksum = partial.stat().st_size, sha256_of(partial)
         manifest = {"format": _FORMAT, "bytes": size, "sha256": checksum}
         write_json(path, {**manifest, "kinds": kinds, "state": plain})
@@ -148,8 +147,7 @@ def _read(manifest: Path) -> Backup:
         raise ValueError(f"{file} is missing.")
     if file.stat().st_size != content["bytes"] or sha256_of(file) != content["sha256"]:
         raise ValueError(f"{file} is damaged: its size or checksum does not fit.")
-    with np.load(file) as stored:
-        held = {key: _restored(stored[key], kind) for key, kind in content["kinds"].items()}
+    held = read_arrays(file, content["kinds"])
     arrays = {
         key.removeprefix("variable/"): array
         for key, array in held.items()
@@ -178,17 +176,3 @@ def _attached(value: Any, held: Mapping[str, np.ndarray]) -> Any:
     if value.keys() == {"array"}:
         return held[value["array"]]
     return {key: _attached(each, held) for key, each in value.items()}
-
-
-def _storable(array: np.ndarray) -> np.ndarray:
-    """NumPy's files know neither bfloat16 nor float8, but their bits."""
-    is_known = np.dtype(array.dtype.str) == array.dtype
-    return array if is_known else array.view(f"u{array.dtype.itemsize}")
-
-
-def _restored(array: np.ndarray, kind: str) -> np.ndarray:
-    if str(array.dtype) == kind:
-        return array
-    import ml_dtypes
-
-    return array.view(getattr(ml_dtypes, kind))

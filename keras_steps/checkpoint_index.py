@@ -15,7 +15,7 @@ Mode = Literal["min", "max"]
 
 _NAME = "checkpoints.json"
 _FORMAT = 1
-_FILE = re.compile(r"step_(\d{8,})(\.keras|\.weights\.h5)")
+_FILE = re.compile(r"step_(\d{8,})(\.keras|\.weights\.h5|\.npz)")
 
 
 @dataclass(frozen=True)

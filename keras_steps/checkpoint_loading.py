@@ -28,6 +28,12 @@ def load_weights(model: Any, path: Path) -> None:
         ValueError: If it can't be loaded into this model, naming it.
         FileNotFoundError: If it isn't there.
     """
+    if path.suffix == ".npz":
+        raise ValueError(
+            f"{path} is a checkpoint of objects, StepCheckpoint(objects=...), and holds no model "
+            "that could be loaded. restore_checkpoint(path, objects) puts it back; save the model "
+            "with a StepCheckpoint of its own."
+        )
     try:
         with _without_news_of_the_optimizer(), _metrics_left_out(model):
             model.load_weights(path)

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from keras_steps.arguments import takes
-from keras_steps.keras_internals import is_optimizer, learning_rate_source
+from keras_steps.keras_internals import is_optimizer, learning_rate_source, read_number
 
 
 class StepFunction:
@@ -134,6 +134,17 @@ def step_source(given: Any) -> Any:
         f"optimizer, or a function that returns the step; received {given!r}. Optimizers of optax "
         "keep their count in their state: pass a function that returns it from there."
     )
+
+
+def updates_of(optimizer: Any) -> int | None:
+    """How many updates a torch optimizer has made; None if no loop counts them."""
+    steps = _OF_TORCH.get(optimizer)
+    return None if steps is None else int(read_number(steps.iterations))
+
+
+def set_updates_of(optimizer: Any, updates: int) -> None:
+    """Let loops count on from there."""
+    step_source(optimizer).iterations.assign(updates)
 
 
 def _is_model(given: Any) -> bool:

@@ -1,4 +1,4 @@
-"""StepCheckpoint: whole models on the disk, by the global step, the best one among them."""
+"""StepCheckpoint: whole models, or other objects, on the disk by the global step; the best too."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_steps.arguments import integral
+from keras_steps.checkpoint_contents import contents_of
 from keras_steps.checkpoint_directory import CheckpointDirectory
 from keras_steps.checkpoint_session import CheckpointListener, CheckpointSession, checked_listeners
-from keras_steps.keras_internals import can_save, prepare_save
 from keras_steps.monitor import Monitor
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 class StepCheckpoint(StepCallback):
     """Saves the whole model every so many steps, and whenever an evaluation is the best so far.
+
+    Or, in its place, a dict of objects, above all in a StepLoop: `restore_checkpoint` puts what
+    it has saved of them (`step_00001000.npz`) back.
 
     What TF1's CheckpointSaverHook was for. Files are named by the global step
     (`step_00001000.keras`) and can be loaded by `keras.saving.load_model`. A file is there
@@ -52,13 +55,18 @@ class StepCheckpoint(StepCallback):
         save_weights_only: Whether to save `.weights.h5`, without the model's structure.
         at_end: Whether to save at the last step too, if none was due there.
         overwrite: Whether a fresh run deletes the checkpoints that it finds.
+        objects: What is saved in the place of the model, by names: objects of Keras or
+            TensorFlow that hold variables (models, layers, optimizers, metrics, variables,
+            tf.Module), objects with `state_dict()` and `load_state_dict()`, as torch's have, and
+            functions without arguments that return a pytree, `lambda: params`, or one of those
+            objects. A function is called at train begin and at each save.
         listeners: Objects with `before_save(step, path)` and `after_save(step, path)`.
         optimizer: As in StepCallback.
 
     Raises:
         ValueError: If an argument makes no sense; at train begin, if no evaluation of the run
             can bring `monitor`, or the model can't be saved; at the first evaluation, if its
-            results lack it.
+            results lack it; at a save, if one of `objects` is not built.
         TypeError: If an argument is of the wrong kind.
         FileExistsError: Before the first update of a fresh run, if the directory holds
             checkpoints.
@@ -68,6 +76,8 @@ class StepCheckpoint(StepCallback):
     Example:
 
     >>> callback = StepCheckpoint("checkpoints", every=1000, monitor="val_loss")
+    >>> params = {"weight": 0.5}
+    >>> callback = StepCheckpoint("checkpoints", objects={"params": lambda: params})
     """
 
     order = Order.CHECKPOINT
@@ -87,6 +97,7 @@ class StepCheckpoint(StepCallback):
         save_weights_only: bool = False,
         at_end: bool = True,
         overwrite: bool = False,
+        objects: Mapping[str, Any] | None = None,
         listeners: Iterable[CheckpointListener] = (),
         optimizer: str | Callable[[Any], Any] | None = None,
     ) -> None:
@@ -104,6 +115,7 @@ class StepCheckpoint(StepCallback):
         self.at_end = _flag(at_end, "at_end")
         self.overwrite = _flag(overwrite, "overwrite")
         self.listeners = checked_listeners(listeners)
+        self._contents = contents_of(objects, weights_only=self.save_weights_only)
 
     def begin(self, run: Run) -> None:
         for other in run.callbacks:
@@ -114,13 +126,7 @@ class StepCheckpoint(StepCallback):
                 )
         if self.has_monitor:
             self.monitor.require_source(run)
-        if not self.save_weights_only:
-            error = can_save(run.model)
-            if error is not None:
-                raise ValueError(
-                    f"StepCheckpoint: the model {run.model.name!r} can't be saved: {error} Or "
-                    "pass save_weights_only=True."
-                ) from error
+        self._contents.require(run.model)
         if not run.is_over:
             run.workers.by_chief(lambda: require_writable(self.place, "StepCheckpoint"))
         self._run, self._session, self._state = run, None, None
@@ -193,11 +199,11 @@ class StepCheckpoint(StepCallback):
             session.end(None)
 
     def refuse_loop(self, training: LoopTraining) -> None:
-        if training.model is None:
+        if training.model is None and self._contents.needs_model:
             raise ValueError(
                 "StepCheckpoint saves a Keras model, and the loop has none. Pass "
-                "StepLoop(callbacks, model=model), or save what the loop has in a callback of "
-                "your own: OnStep(1000, lambda step, logs: ...)."
+                "StepLoop(callbacks, model=model), or say what is to be saved: "
+                "StepCheckpoint(directory, objects={'generator': generator})."
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -206,11 +212,9 @@ class StepCheckpoint(StepCallback):
 
     def _save(self, step: int) -> None:
         assert self._run is not None
-        ending = ".weights.h5" if self.save_weights_only else ".keras"
+        contents = self._contents
         with self._run.variables.published():  # asked for by an evaluation, it may not be yet
-            self._running.save(
-                step, ending, lambda: prepare_save(self.model, weights_only=self.save_weights_only)
-            )
+            self._running.save(step, contents.ending, lambda: contents.prepare(self.model))
         self._note_best(step)
 
     def _note_best(self, step: int) -> None:

@@ -44,12 +44,15 @@ from keras_steps.keras_internals.metrics import (
     mean_metrics,
 )
 from keras_steps.keras_internals.model_state import (
+    by_replica,
+    for_replicas,
     for_replicas_of,
     optimizers_of,
     state_variables,
     unkept_generators,
 )
 from keras_steps.keras_internals.multi_worker import cure, is_multi_worker, strategy_of
+from keras_steps.keras_internals.object_state import object_variables
 from keras_steps.keras_internals.optimizers import (
     build_optimizer,
     core_optimizer,
@@ -99,6 +102,7 @@ __all__ = [
     "backend_of",
     "batches_set_to",
     "build_optimizer",
+    "by_replica",
     "can_save",
     "cannot_run",
     "copied",
@@ -108,6 +112,7 @@ __all__ = [
     "direction_of",
     "fetched",
     "first_non_finite",
+    "for_replicas",
     "for_replicas_of",
     "has_keras_train_step",
     "is_compiled",
@@ -121,6 +126,7 @@ __all__ = [
     "keras_backups",
     "learning_rate_source",
     "mean_metrics",
+    "object_variables",
     "optimizers_of",
     "prepare_save",
     "progress_bar",

@@ -32,8 +32,13 @@ def state_variables(model: Any, optimizers: Iterable[Any] = ()) -> dict[str, Any
             missing.
         optimizers: More optimizers, which are no attributes of the model.
     """
+    return by_replica(keyed_variables(model, optimizers))
+
+
+def by_replica(keyed: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Variables by their keys; where each replica keeps a value of its own, each is an entry."""
     found: dict[str, Any] = {}
-    for key, variable in keyed_variables(model, optimizers):
+    for key, variable in keyed:
         replicas = own_values(variable)
         if replicas is None:
             found[key] = variable
@@ -46,7 +51,7 @@ def keyed_variables(model: Any, optimizers: Iterable[Any] = ()) -> Iterator[tupl
     """The variables behind `state_variables`, whole under a strategy, each once."""
     metrics = [variable for metric in model.metrics for variable in metric.variables]
     of_metrics = set(map(id, metrics))  # tf_keras has them among the model's as well
-    found = (*_variables_of(model), *_generators(model))
+    found = (*_variables_of(model), *generators(model))
     others = [variable for variable in found if id(variable) not in of_metrics]
     groups = {"model": others, "metrics": metrics}
     known = dict(optimizers_of(model))
@@ -55,14 +60,24 @@ def keyed_variables(model: Any, optimizers: Iterable[Any] = ()) -> Iterator[tupl
         for n, one in enumerate(optimizers)
         if not any(one is other for other in known.values())
     }
-    groups |= {name: list(_optimizer_variables(one)) for name, one in (known | given).items()}
+    groups |= {name: list(optimizer_variables(one)) for name, one in (known | given).items()}
+    yield from keyed(groups)
+
+
+def keyed(groups: Mapping[str, Iterable[Any]]) -> Iterator[tuple[str, Any]]:
+    """The variables in groups by keys that stay the same, each once."""
     seen: set[int] = set()
     for group, variables in groups.items():
         new = {id(variable): variable for variable in variables if id(variable) not in seen}
         seen |= set(new)
         for index, variable in enumerate(new.values()):
             path = variable.path if isinstance(variable, keras.Variable) else variable.name
-            yield f"{group}/{index}/{_NUMBER.sub('', path)}", variable
+            yield f"{group}/{index}/{unnumbered(path)}", variable
+
+
+def unnumbered(name: str) -> str:
+    """A name or path without the numbers that Keras gives to what it names."""
+    return _NUMBER.sub("", name)
 
 
 def whole_values(model: Any, arrays: Mapping[str, np.ndarray]) -> list[tuple[Any, np.ndarray]]:
@@ -79,8 +94,15 @@ def for_replicas_of(model: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, n
 
     Where each replica keeps a value of its own, reading the variable gives the same as then.
     """
+    return for_replicas(keyed_variables(model), arrays)
+
+
+def for_replicas(
+    keyed: Iterable[tuple[str, Any]], arrays: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The same for variables by their keys."""
     found = dict(arrays)
-    for key, variable in keyed_variables(model):
+    for key, variable in keyed:
         replicas, parts = own_values(variable), _parts(key, arrays)
         if len(replicas or ()) == len(parts) or not (parts or key in arrays):
             continue
@@ -123,7 +145,7 @@ def _parts(key: str, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     return parts
 
 
-def _optimizer_variables(optimizer: Any) -> Iterator[Any]:
+def optimizer_variables(optimizer: Any) -> Iterator[Any]:
     """Those it lists, and those it only holds.
 
     tf_keras's LossScaleOptimizer lists neither its scale nor its counter, its optimizers
@@ -140,7 +162,7 @@ def _optimizer_variables(optimizer: Any) -> Iterator[Any]:
             yield from (value.current_loss_scale, value.counter)
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
-        yield from _optimizer_variables(inner)
+        yield from optimizer_variables(inner)
 
 
 def _is_variable(thing: Any) -> bool:
@@ -154,7 +176,7 @@ def _variables_of(model: Any) -> list[Any]:
     return list(model.variables)
 
 
-def _generators(model: Any) -> Iterator[Any]:
+def generators(model: Any) -> Iterator[Any]:
     """The states of tf_keras's random generators, which no layer lists."""
     for layer in model._flatten_layers() if hasattr(model, "_flatten_layers") else ():
         generator = getattr(getattr(layer, "_random_generator", None), "_generator", None)

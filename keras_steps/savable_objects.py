@@ -1,0 +1,226 @@
+"""What can be saved of an object beside models: variables, a state_dict, or a function's value."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from keras_steps.arguments import takes
+from keras_steps.keras_internals import assigned, by_replica, for_replicas, object_variables
+from keras_steps.state_trees import differences, put_together, taken_apart
+from keras_steps.step_sources import set_updates_of, updates_of
+
+
+class SavableState(ABC):
+    """The state of one object as it is now, to be saved or to be put in the place of.
+
+    Args:
+        name: What the object is called.
+        state: Its state: for `taken_apart`, or variables by their keys.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, name: str, state: Any) -> None:
+        self.name = name
+        self.state = state
+
+    def taken_apart(self, arrays: MutableMapping[str, Any]) -> Any:
+        """See `state_trees.taken_apart`."""
+        return taken_apart(self.state, self.name, arrays)
+
+    def is_trained(self, key: str) -> bool:
+        """Whether what it holds under a key has to be finite."""
+        return True
+
+    @abstractmethod
+    def differences(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
+        """Why what was saved can't be put in its place."""
+
+    @abstractmethod
+    def put(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+        """Put what was saved in its place; what a function would return is returned."""
+
+
+class VariablesState(SavableState):
+    """That of a Keras or TensorFlow object: variables, which are assigned in place.
+
+    Of a model's metrics those are that are on both sides: most are made with the first batch.
+    """
+
+    kind = "variables"
+
+    def __init__(self, name: str, keyed: list[tuple[str, Any]]) -> None:
+        super().__init__(name, by_replica(keyed))
+        self._keyed = keyed
+
+    def taken_apart(self, arrays: MutableMapping[str, Any]) -> Any:
+        if not self.state:
+            raise ValueError(
+                f"StepCheckpoint(objects): {self.name!r} has no variables yet, so there is nothing "
+                "to save of it. Build it before the run, or call it in the first step."
+            )
+        parts = []
+        for key, variable in self.state.items():
+            arrays[f"{self.name}/{key}"] = variable
+            parts.append([key, {"array": f"{self.name}/{key}", "dtype": _kind_of(variable)[1]}])
+        return {"dict": parts}
+
+    def is_trained(self, key: str) -> bool:
+        return not key.startswith(("metric/", "metrics/"))
+
+    def differences(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
+        there, here = self._both(stored, arrays)
+        only = [*(key for key in there if key not in here), *(k for k in here if k not in there)]
+        if only:
+            yield (
+                f"{self.name}/{only[0]} is only {'in the file' if only[0] in there else 'here'} "
+                f"({len(there)} variables there, {len(here)} here: is {self.name!r} built?)"
+            )
+        for key in here:
+            if key in there and _kind_of(there[key]) != _kind_of(here[key]):
+                old, new = _kind_of(there[key]), _kind_of(here[key])
+                yield (
+                    f"{self.name}/{key} is {old[1]} of shape {old[0]} in the file, and {new[1]} "
+                    f"of shape {new[0]} here"
+                )
+
+    def put(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+        there, here = self._both(stored, arrays)
+        assigned(here, there)
+
+    def _both(
+        self, stored: Any, arrays: Mapping[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """What was saved, and the variables; without metrics of a model that only one side has."""
+        found = {key: arrays[part["array"]] for key, part in stored["dict"]}
+        sides = for_replicas(self._keyed, found), self.state
+        both = sides[0].keys() & sides[1].keys()
+        there, here = (
+            {k: one for k, one in side.items() if k in both or not k.startswith("metrics/")}
+            for side in sides
+        )
+        return there, here
+
+
+class DictState(SavableState):
+    """The `state_dict()` of an object, given back by `load_state_dict`, which checks it."""
+
+    kind = "state_dict"
+
+    def __init__(self, name: str, thing: Any) -> None:
+        super().__init__(name, thing.state_dict())
+        self._thing = thing
+
+    def differences(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
+        yield from ()
+
+    def put(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+        try:
+            self._thing.load_state_dict(put_together(stored, arrays, self.state))
+        except Exception as error:
+            error.add_note(f"restore_checkpoint called load_state_dict of {self.name!r}.")
+            raise
+
+
+class ModuleState(DictState):
+    """That of a torch module. Its buffers may be infinite, as masks are."""
+
+    def __init__(self, name: str, module: Any) -> None:
+        super().__init__(name, module)
+        self._parameters = {key for key, _ in module.named_parameters(remove_duplicate=False)}
+
+    def is_trained(self, key: str) -> bool:
+        return key in self._parameters
+
+    def differences(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
+        yield from differences(stored, self.state, self.name)
+
+
+class OptimizerState(DictState):
+    """That of a torch optimizer, with what its parameters were like, and how often it updated.
+
+    Torch's own state says neither; by the one a wrong optimizer is told, by the other a loop
+    goes on counting.
+    """
+
+    def __init__(self, name: str, optimizer: Any) -> None:
+        super().__init__(name, optimizer)
+        groups = optimizer.param_groups
+        self._shapes = [[list(each.shape) for each in group["params"]] for group in groups]
+
+    def taken_apart(self, arrays: MutableMapping[str, Any]) -> Any:
+        updates = updates_of(self._thing)
+        state = {"state_dict": self.state, "shapes": self._shapes, "updates": updates}
+        return taken_apart(state, self.name, arrays)
+
+    def differences(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
+        there = put_together(dict(stored["dict"])["shapes"], arrays)
+        if there != self._shapes:
+            yield (
+                f"{self.name} updates parameters of the shapes {self._shapes} here, and of {there} "
+                "in the file"
+            )
+
+    def put(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+        parts = dict(stored["dict"])
+        super().put(parts["state_dict"], arrays)
+        if parts["updates"] is not None:
+            set_updates_of(self._thing, parts["updates"])
+
+
+class FunctionState(SavableState):
+    """What a function returns: a value that is another one after each step."""
+
+    kind = "function"
+
+    def differences(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
+        yield from differences(stored, self.state, self.name)
+
+    def put(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+        return put_together(stored, arrays, self.state)
+
+
+def is_savable(thing: Any) -> bool:
+    """Whether it is an object with a state, or a function without arguments that returns one."""
+    if isinstance(thing, type):
+        return False
+    return object_variables(thing) is not None or _has_state_dict(thing) or _is_function(thing)
+
+
+def state_of(name: str, thing: Any) -> SavableState:
+    """The state of a savable object now. A function is called; it may return an object too."""
+    variables = object_variables(thing)
+    if variables is not None:
+        return VariablesState(name, variables)
+    if _has_state_dict(thing):
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(thing, torch.nn.Module):
+            return ModuleState(name, thing)
+        if torch is not None and isinstance(thing, torch.optim.Optimizer):
+            return OptimizerState(name, thing)
+        return DictState(name, thing)
+    value = thing()
+    is_object = object_variables(value) is not None or _has_state_dict(value)
+    return state_of(name, value) if is_object else FunctionState(name, value)
+
+
+def _has_state_dict(thing: Any) -> bool:
+    return all(
+        callable(getattr(thing, method, None)) for method in ("state_dict", "load_state_dict")
+    )
+
+
+def _is_function(thing: Any) -> bool:
+    function: Callable[[], Any] | Any = thing
+    return callable(function) and takes(function)
+
+
+def _kind_of(variable: Any) -> tuple[tuple[int, ...], str]:
+    """Shape and type of a variable of any backend, or of an array."""
+    name = str(getattr(variable.dtype, "name", variable.dtype)).removeprefix("torch.")
+    return tuple(variable.shape), name

@@ -1,0 +1,258 @@
+"""Nested states, such as a pytree of JAX or a state_dict of torch, as JSON and arrays."""
+
+from __future__ import annotations
+
+import copy
+import re
+import sys
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+import numpy as np
+
+_PLAIN = (type(None), bool, int, float, str)
+_FRAMEWORKS = ("jax", "torch", "tensorflow")
+_NUMBERS = re.compile(r"bool|u?int|b?float|complex")
+
+
+def taken_apart(value: Any, name: str, arrays: MutableMapping[str, Any]) -> Any:
+    """The structure of a state, for JSON; its arrays are added to `arrays`, not copied yet.
+
+    Args:
+        value: Dicts, lists and tuples, and what JAX knows as a pytree, of arrays of NumPy, JAX,
+            torch and TensorFlow and plain numbers, strings, None and bools.
+        name: Where it is, as messages and keys have it.
+        arrays: By keys that no other array has, which read like paths.
+
+    Raises:
+        TypeError: If it holds something else, naming the place.
+    """
+    if type(value) in _PLAIN:
+        return value
+    if _framework_of(value) is not None:
+        return _array_apart(value, name, arrays)
+    if isinstance(value, dict):
+        for key in value:
+            if type(key) not in _PLAIN:
+                raise TypeError(f"{name}: a key must be a number or a string; received {key!r}.")
+        return {
+            "dict": [[k, taken_apart(v, f"{name}/{k}", arrays)] for k, v in value.items()],
+        }
+    kind, parts = _parts_of(value)
+    if kind is None:
+        raise TypeError(
+            f"{name} must be an array, a number, a string, None, or a dict, list or tuple of "
+            f"these; received {value!r}."
+        )
+    return {kind: [taken_apart(part, f"{name}/{n}", arrays) for n, part in enumerate(parts)]}
+
+
+def array_names(structure: Any) -> Iterator[tuple[str, str]]:
+    """The key and the type of each array of a structure."""
+    if not isinstance(structure, dict):
+        return
+    if "array" in structure:
+        yield structure["array"], structure["dtype"]
+        return
+    for part in _stored_parts(structure):
+        yield from array_names(part)
+
+
+def put_together(structure: Any, arrays: Mapping[str, np.ndarray], like: Any = None) -> Any:
+    """The state that was taken apart.
+
+    Args:
+        structure: What `taken_apart` gave.
+        arrays: Copies of its arrays.
+        like: A state of the same structure. Where there is one, its types of dicts, tuples and
+            nodes are taken, and its arrays' devices.
+    """
+    if not isinstance(structure, dict):
+        return structure
+    if "array" in structure:
+        return _array_again(structure, arrays[structure["array"]], like)
+    (kind, stored), *_ = structure.items()
+    if kind == "dict":
+        old = like if isinstance(like, dict) else {}
+        entries = {key: put_together(part, arrays, old.get(key)) for key, part in stored}
+        new = copy.copy(old)
+        new.clear()
+        new.update(entries)
+        return new
+    parts_like = _parts_of(like)[1] if like is not None else []
+    aligned = parts_like if len(parts_like) == len(stored) else [None] * len(stored)
+    parts = [put_together(part, arrays, one) for part, one in zip(stored, aligned, strict=True)]
+    if kind == "list":
+        return parts
+    if kind == "tuple":
+        is_named = hasattr(like, "_fields") and len(like) == len(parts)
+        return type(like)(*parts) if is_named else tuple(parts)
+    import jax
+
+    is_part = _is_below(like)
+    return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(like, is_part), parts)
+
+
+def differences(structure: Any, like: Any, name: str) -> Iterator[str]:
+    """What is otherwise in a state that was taken apart than in the one that is there.
+
+    Plain values may differ, and a number may have become a scalar array, or the reverse.
+    """
+    is_array, is_here = isinstance(structure, dict) and "array" in structure, _is_array(like)
+    if is_array and is_here:
+        kinds = [_kind(structure), _kind(_array_apart(like, name, {}))]
+        if kinds[0] != kinds[1]:
+            yield f"{name} is {kinds[0]} in the file, and {kinds[1]} here"
+    elif is_array or is_here or not isinstance(structure, dict):
+        if not (_is_scalar(structure) and _is_scalar(like)):
+            yield f"{name} is {_said(structure)} in the file, and {_said_of(like)} here"
+    elif "dict" in structure and isinstance(like, dict):
+        there, here = dict(structure["dict"]), like
+        for key in [*there, *(key for key in here if key not in there)]:
+            if key in there and key in here:
+                yield from differences(there[key], here[key], f"{name}/{key}")
+            else:
+                yield f"{name}/{key} is only {'in the file' if key in there else 'here'}"
+    else:
+        (kind, stored), *_ = structure.items()
+        kind_here, parts = _parts_of(like)
+        if kind != kind_here or len(stored) != len(parts):
+            yield f"{name} is {_said(structure)} in the file, and {_said_of(like)} here"
+            return
+        for number, (one, other) in enumerate(zip(stored, parts, strict=True)):
+            yield from differences(one, other, f"{name}/{number}")
+
+
+def _framework_of(value: Any) -> str | None:
+    """Which framework's array a value is, if it is one."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return "numpy"
+    jax, torch, tensorflow = (sys.modules.get(name) for name in _FRAMEWORKS)
+    if jax is not None and isinstance(value, jax.Array):
+        return "jax"
+    if torch is not None and isinstance(value, torch.Tensor):
+        return "torch"
+    if tensorflow is not None and isinstance(value, tensorflow.Tensor):
+        return "tensorflow"
+    return None
+
+
+def _is_array(value: Any) -> bool:
+    return _framework_of(value) is not None
+
+
+def _array_apart(value: Any, name: str, arrays: MutableMapping[str, Any]) -> dict[str, Any]:
+    framework = _framework_of(value)
+    described: dict[str, Any] = {"of": framework}
+    if framework == "jax":
+        import jax
+
+        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+            described["random"] = str(jax.random.key_impl(value))
+            value = jax.random.key_data(value)
+        elif value.weak_type and not value.shape:  # it gives way to the types of others
+            described["is_weak"] = True
+    if hasattr(value, "full_tensor"):
+        raise TypeError(
+            f"{name} must be a whole tensor; received {type(value).__name__}, which is divided "
+            "among several processes. Pass a function that returns the full tensors."
+        )
+    kind = str(getattr(value.dtype, "name", value.dtype)).removeprefix("torch.")
+    if not _NUMBERS.match(kind):
+        raise TypeError(f"{name} must hold numbers; received an array of the type {kind}.")
+    key = re.sub(r"[^\w./-]", "_", name if "/" in name else f"{name}/value")
+    while key in arrays:
+        key += "_"
+    arrays[key] = value
+    return {"array": key, "shape": list(value.shape), "dtype": kind, **described}
+
+
+def _array_again(structure: Mapping[str, Any], array: np.ndarray, like: Any) -> Any:
+    framework = structure["of"]
+    if framework == "jax":
+        return _jax_array(structure, array, like)
+    if framework == "torch":
+        return _torch_tensor(structure["dtype"], array, like)
+    if framework == "tensorflow":
+        import tensorflow as tf
+
+        return tf.constant(array)
+    return array[()] if isinstance(like, np.generic) else array
+
+
+def _jax_array(structure: Mapping[str, Any], array: np.ndarray, like: Any) -> Any:
+    import jax
+
+    is_weak = structure.get("is_weak", False)
+    new = jax.numpy.asarray(array.item() if is_weak else array)
+    if "random" in structure:
+        new = jax.random.wrap_key_data(new, impl=structure["random"])
+    if isinstance(like, jax.Array) and like.committed:
+        return jax.device_put(new, like.sharding)
+    return new
+
+
+def _torch_tensor(kind: str, array: np.ndarray, like: Any) -> Any:
+    """Through its bits, where torch knows no such array."""
+    import torch
+
+    wanted = getattr(torch, kind)
+    is_named = kind == "bfloat16" or kind.startswith("float8")
+    source = array.view(f"i{array.itemsize}") if is_named else array
+    new = torch.from_numpy(source).view(wanted) if is_named else torch.from_numpy(source)
+    if isinstance(like, torch.Tensor):
+        return new.to(like.device).requires_grad_(like.requires_grad)
+    return new
+
+
+def _parts_of(value: Any) -> tuple[str | None, list[Any]]:
+    """What a list, tuple or node of JAX's registry consists of, and which of these it is."""
+    if isinstance(value, list):
+        return "list", value
+    if isinstance(value, tuple):
+        return "tuple", list(value)
+    jax = sys.modules.get("jax")
+    if jax is None or value is None or isinstance(value, dict):
+        return None, []
+    parts = jax.tree_util.tree_leaves(value, is_leaf=_is_below(value))
+    is_leaf = len(parts) == 1 and parts[0] is value
+    return (None, []) if is_leaf else (f"pytree {type(value).__name__}", parts)
+
+
+def _is_below(value: Any) -> Any:
+    """Lets JAX flatten one level only."""
+    return lambda part: part is not value
+
+
+def _stored_parts(structure: Mapping[str, Any]) -> list[Any]:
+    (kind, stored), *_ = structure.items()
+    return [part for _, part in stored] if kind == "dict" else stored
+
+
+def _is_scalar(thing: Any) -> bool:
+    """Whether it is a plain value, or an array of one number; of a structure or of a state."""
+    if type(thing) in _PLAIN:
+        return True
+    if isinstance(thing, dict):
+        return thing.get("shape") == [] and "array" in thing
+    return _is_array(thing) and not thing.shape
+
+
+def _kind(structure: Mapping[str, Any]) -> str:
+    """An array in words."""
+    random = f", of random keys {structure['random']}" if "random" in structure else ""
+    return f"{structure['dtype']} of shape {tuple(structure['shape'])}{random}"
+
+
+def _said(structure: Any) -> str:
+    if not isinstance(structure, dict):
+        return repr(structure)
+    (kind, stored), *_ = structure.items()
+    return _kind(structure) if kind == "array" else f"a {kind} of {len(stored)}"
+
+
+def _said_of(state: Any) -> str:
+    try:
+        return _said(taken_apart(state, "", {}))
+    except TypeError:
+        return repr(state)

@@ -1,0 +1,639 @@
+"""StepCheckpoint(objects=...) and restore_checkpoint: a loop goes on as if it had not ended."""
+
+import copy
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from flavours import (
+    FLAVOUR,
+    IS_TF_KERAS,
+    ON_TENSORFLOW,
+    arrays,
+    fit,
+    keras,
+    keras_to_numpy,
+    make_model,
+    mirrored_strategy,
+    state_of,
+)
+from loops import batches_of
+
+import keras_steps as ks
+from keras_steps.testing import Recorder
+
+NAN = math.nan
+on_keras_3 = pytest.mark.skipif(IS_TF_KERAS, reason="Keras 3 only")
+on_tensorflow = pytest.mark.skipif(not ON_TENSORFLOW, reason="of TensorFlow")
+on_jax = pytest.mark.skipif(FLAVOUR != "jax", reason="of JAX")
+on_torch = pytest.mark.skipif(FLAVOUR != "torch", reason="of torch")
+
+
+def steps_in(path):
+    return [checkpoint.step for checkpoint in ks.list_checkpoints(path)]
+
+
+def saved(path, objects):
+    """The file of a checkpoint of these objects as they are."""
+    saver = ks.StepCheckpoint(path, objects=objects, overwrite=True)
+    for _ in ks.StepLoop([saver]).over(range(1)):
+        pass
+    return ks.latest_checkpoint(path)
+
+
+def make_network(seed):
+    """A model that draws random numbers, where its seeds can be saved, and is built."""
+    keras.utils.set_random_seed(seed)
+    layers = [keras.layers.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1)]
+    if not IS_TF_KERAS:
+        layers.insert(2, keras.layers.Dropout(0.5))
+    model = keras.Sequential(layers)
+    model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def objects_of(generator, critic):
+    """On torch Keras's dropout draws from torch's own random state."""
+    objects = {"generator": generator, "critic": critic, "g_optimizer": generator.optimizer}
+    if FLAVOUR == "torch":
+        import torch
+
+        objects["random"] = torch.get_rng_state
+    return objects
+
+
+def restored(path, objects):
+    found = ks.restore_checkpoint(path, objects)
+    if FLAVOUR == "torch":
+        import torch
+
+        torch.set_rng_state(found.pop("random"))
+    assert found == {}
+
+
+def train_two(path, batches, seed, *, last_step, goes_on=False):
+    """A generator and a critic, which makes two updates to one, in a loop without a model."""
+    generator, critic = make_network(seed), make_network(seed + 1)
+    objects = objects_of(generator, critic)
+    if goes_on:
+        restored(ks.latest_checkpoint(path), objects)
+    done = ks.global_step(generator)
+    saver = ks.StepCheckpoint(path, 4, objects=objects, max_to_keep=None)
+    recorder = Recorder(3)
+    callbacks = [saver, recorder, ks.StopAtStep(last_step)]
+    with ks.StepLoop(callbacks, optimizer=generator.optimizer) as loop:
+        for x, y in loop.over(batches[done:]):
+            for model in (generator, critic, critic):
+                model.reset_metrics()
+                loss = model.train_on_batch(x, y)[0]
+            loop.log(loss=loss)
+    return [*state_of(generator), *state_of(critic)], recorder.steps
+
+
+def test_c24_a_loop_without_a_model_goes_on_from_its_objects_bit_for_bit(tmp_path):
+    batches = batches_of(*arrays(14))
+    whole, _ = train_two(tmp_path / "whole", batches, 1, last_step=14)
+    _, first = train_two(tmp_path / "parts", batches, 1, last_step=9)
+    assert first == [3, 6, 9]
+    assert steps_in(tmp_path / "parts") == [4, 8, 9]
+    names = sorted(path.name for path in (tmp_path / "parts").iterdir())
+    assert names[:2] == ["checkpoints.json", "step_00000004.npz"]
+    (tmp_path / "parts" / names[-1]).unlink()
+    with pytest.warns(UserWarning, match=r"step_00000009.npz is gone. step_00000008.npz is taken"):
+        resumed, second = train_two(tmp_path / "parts", batches, 7, last_step=14, goes_on=True)
+    assert second == [9, 12]
+    assert steps_in(tmp_path / "parts") == [4, 8, 12, 14]
+    np.testing.assert_equal(resumed, whole)
+
+
+def test_a_run_that_goes_on_from_an_earlier_one_drops_what_lies_past_it(tmp_path):
+    batches = batches_of(*arrays(10))
+    train_two(tmp_path, batches, 1, last_step=10)
+    model = make_network(3)
+    objects = objects_of(model, make_network(4))
+    restored(tmp_path / "step_00000004.npz", objects)
+    assert ks.global_step(model) == 4
+    saver = ks.StepCheckpoint(tmp_path, 3, objects=objects)
+    for x, y in ks.StepLoop([saver, ks.StopAtStep(7)], model=model).over(batches[4:]):
+        model.train_on_batch(x, y)
+    assert steps_in(tmp_path) == [4, 6, 7]
+
+
+def test_a_fresh_run_refuses_a_directory_of_another(tmp_path):
+    saved(tmp_path, {"n": lambda: 1})
+    saver = ks.StepCheckpoint(tmp_path, objects={"n": lambda: 1})
+    with pytest.raises(FileExistsError, match="restore"):
+        list(ks.StepLoop([saver]).over(range(1)))
+
+
+def test_the_loops_own_count_may_be_among_them(tmp_path):
+    def run(last_step, seen):
+        value = {"sum": 0}
+        objects = {"value": lambda: value, "step": lambda: loop.global_step}
+        saver = ks.StepCheckpoint(tmp_path, 4, objects=objects)
+        loop = ks.StepLoop([saver, ks.StopAtStep(last_step)])
+        path = ks.latest_checkpoint(tmp_path)
+        with loop:
+            if path is not None:
+                value = ks.restore_checkpoint(path, objects)["value"]
+            for number in loop.over(range(100)):
+                value = {"sum": value["sum"] + 1}
+                seen.append((number, value["sum"]))
+        return value
+
+    assert run(6, []) == {"sum": 6}
+    seen = []
+    assert run(9, seen) == {"sum": 9}
+    assert seen == [(0, 7), (1, 8), (2, 9)]
+    assert steps_in(tmp_path) == [4, 6, 8, 9]
+
+
+def test_in_fit_in_the_place_of_the_model(tmp_path):
+    model = make_model(keras.optimizers.Adam(0.01))
+    objects = {"hidden": model.layers[0], "optimizer": model.optimizer, "model": model}
+    saver = ks.StepCheckpoint(tmp_path, 4, objects=objects, monitor="val_loss")
+    fit(model, [saver, ks.EvaluateEveryN(arrays(2, seed=3), 4)])
+    assert steps_in(tmp_path) == [4, 8, 10]
+    assert ks.best_checkpoint(tmp_path).suffix == ".npz"
+    other = make_model(keras.optimizers.Adam(0.01), seed=5)
+    other.optimizer.build(other.trainable_variables)
+    names = {"hidden": other.layers[0], "optimizer": other.optimizer, "model": None}
+    ks.restore_checkpoint(ks.latest_checkpoint(tmp_path), names)
+    assert ks.global_step(other) == 10
+    np.testing.assert_equal(other.layers[0].get_weights(), model.layers[0].get_weights())
+    assert (other.layers[1].get_weights()[0] != model.layers[1].get_weights()[0]).all()
+    ks.restore_checkpoint(
+        ks.latest_checkpoint(tmp_path),
+        {"hidden": None, "optimizer": other.optimizer, "model": other},
+    )
+    np.testing.assert_equal(state_of(other), state_of(model))
+
+
+def test_a_copy_of_the_callback_saves_the_same_objects(tmp_path):
+    model = make_network(1)
+    saver = copy.deepcopy(ks.StepCheckpoint(tmp_path, objects={"model": model}))
+    for _ in ks.StepLoop([saver]).over(range(1)):
+        model.set_weights([weight + 1 for weight in model.get_weights()])
+    expected = model.get_weights()
+    model.set_weights([weight * 0 for weight in expected])
+    ks.restore_checkpoint(ks.latest_checkpoint(tmp_path), {"model": model})
+    np.testing.assert_equal(model.get_weights(), expected)
+
+
+def test_the_file_holds_the_values_as_of_its_step(tmp_path):
+    """They are copied: what happens in place while it is written is not in it."""
+    array = np.zeros(1000)
+    saver = ks.StepCheckpoint(tmp_path, 1, objects={"array": lambda: array})
+    for _ in ks.StepLoop([saver]).over(range(3)):
+        array += 1
+    for checkpoint in ks.list_checkpoints(tmp_path):
+        found = ks.restore_checkpoint(checkpoint.path, {"array": lambda: array})["array"]
+        assert (found == checkpoint.step).all()
+
+
+@on_keras_3
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "int32", "uint8", "bool"])
+def test_variables_of_each_type_come_back(tmp_path, dtype):
+    values = np.random.default_rng(0).normal(size=(3, 2)) * 3
+    one = keras.Variable(values, dtype=dtype, trainable=False)
+    scalar = keras.Variable(1, dtype=dtype, trainable=False)
+    expected = [
+        np.array(keras.ops.convert_to_numpy(keras.ops.cast(v, "float32"))) for v in (one, scalar)
+    ]
+    path = saved(tmp_path, {"one": one, "scalar": scalar})
+    one.assign(values * 0)
+    scalar.assign(0)
+    ks.restore_checkpoint(path, {"one": one, "scalar": scalar})
+    found = [keras.ops.convert_to_numpy(keras.ops.cast(v, "float32")) for v in (one, scalar)]
+    np.testing.assert_equal(found, expected)
+
+
+def test_metrics_and_seed_generators(tmp_path):
+    metric = keras.metrics.Mean()
+    metric.update_state([1.0, 4.0])
+    objects = {"metric": metric}
+    if not IS_TF_KERAS:
+        objects["seeds"] = keras.random.SeedGenerator(3)
+        keras.random.uniform((2,), seed=objects["seeds"])
+    path = saved(tmp_path, objects)
+
+    def draw():
+        return keras_to_numpy(keras.random.uniform((2,), seed=objects["seeds"]))
+
+    expected = None if IS_TF_KERAS else draw()
+    metric.reset_state()
+    ks.restore_checkpoint(path, objects)
+    assert float(keras_to_numpy(metric.result())) == 2.5
+    np.testing.assert_equal(None if IS_TF_KERAS else draw(), expected)
+
+
+# ---------------------------------------------------------------- what is not finite
+
+
+@pytest.mark.parametrize("value", [NAN, math.inf])
+def test_c43_what_is_not_finite_is_never_saved(tmp_path, value):
+    model = make_network(1)
+    saver = ks.StepCheckpoint(tmp_path, 2, objects={"critic": model})
+    with (
+        pytest.warns(UserWarning, match="no checkpoint of step 4: objects/critic/.*is not finite"),
+        ks.StepLoop([saver, ks.StopAtStep(5)], model=None) as loop,
+    ):
+        for number in loop.over(range(10)):
+            weights = model.get_weights()
+            weights[-1][...] = value if number == 3 else 0.5
+            model.set_weights(weights)
+    assert steps_in(tmp_path) == [2, 5]
+
+
+def test_c43_arrays_of_functions_too_but_neither_plain_values_nor_metrics(tmp_path):
+    metric = keras.metrics.Mean()
+    metric.update_state(math.inf)
+    state = {"best": math.inf, "array": np.zeros(3)}
+    objects = {"metrics": metric, "state": lambda: state}
+    saver = ks.StepCheckpoint(tmp_path, 1, objects=objects)
+    with pytest.warns(UserWarning, match="step 2: objects/state/array is not finite"):
+        for number in ks.StepLoop([saver]).over(range(2)):
+            state["array"][1] = [0, NAN][number]
+    assert steps_in(tmp_path) == [1]
+    found = ks.restore_checkpoint(ks.latest_checkpoint(tmp_path), objects)["state"]
+    assert found["best"] == math.inf
+    assert float(keras_to_numpy(metric.result())) == math.inf
+
+
+# ---------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("objects", "error", "text"),
+    [
+        ([1], TypeError, r"must be a dict from names to objects.*received \[1\]"),
+        ({}, ValueError, "at least one object; received an empty dict"),
+        ({"a": 3.0}, TypeError, r"'a' must be an object .* `lambda: params`; received 3.0"),
+        ({"a": np.zeros(2)}, TypeError, r"'a' must be .* received array"),
+        ({"a": {"b": 1}}, TypeError, r"'a' must be .* received {'b': 1}"),
+        ({"a": keras.optimizers.Adam}, TypeError, "'a' must be .* received <class"),
+        ({"a": lambda step: step}, TypeError, "'a' must be .* received <function"),
+        ({"a": None}, TypeError, "'a' must be .* received None"),
+        ({"": print}, ValueError, "part of a path; received ''"),
+        ({"a/b": print}, ValueError, "part of a path; received 'a/b'"),
+        ({"..": print}, ValueError, "part of a path; received '..'"),
+        ({3: print}, ValueError, "part of a path; received 3"),
+    ],
+)
+def test_what_can_be_saved_is_said_at_once(objects, error, text):
+    with pytest.raises(error, match=text):
+        ks.StepCheckpoint("c", objects=objects)
+
+
+def test_weights_only_is_about_a_model():
+    with pytest.raises(ValueError, match="without save_weights_only=True"):
+        ks.StepCheckpoint("c", objects={"a": lambda: 1}, save_weights_only=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"a": [1, object()]}, "state/a/1 must be an array, .*received <object"),
+        ({"a": {(1, 2): 3}}, r"state/a: a key must be a number or a string; received \(1, 2\)"),
+        (np.array(["a", None]), "state must hold numbers; received an array of the type object"),
+        ({"s": {1, 2}}, r"state/s must be .* received {1, 2}"),
+    ],
+)
+def test_what_a_function_returns_is_looked_at_before_the_first_step(tmp_path, value, text):
+    saver = ks.StepCheckpoint(tmp_path, objects={"state": lambda: value})
+    loop = ks.StepLoop([saver])
+    with pytest.raises(TypeError, match=text):
+        next(loop.over(range(3)))
+
+
+def test_what_is_not_built_at_a_save(tmp_path):
+    layer = keras.layers.Dense(3)
+    saver = ks.StepCheckpoint(tmp_path, 2, objects={"layer": layer})
+    with pytest.raises(ValueError, match="'layer' has no variables yet.*Build it"):
+        list(ks.StepLoop([saver]).over(range(2)))
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    model = make_network(1)
+    objects = {"model": model, "state": lambda: {"a": np.zeros(3), "b": [1, None]}}
+    return saved(tmp_path_factory.mktemp("stored"), objects)
+
+
+def wider():
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("objects", "text"),
+    [
+        (lambda: {"model": make_network(1)}, "'state' is not among the objects"),
+        (lambda: {"model": make_network(1), "stat": print}, "'stat' is not in it, and 'state' is"),
+        (lambda: {"model": wider(), "state": None}, r"model/.* only .*is 'model' built\?"),
+        (lambda: {"model": print, "state": None}, "model was saved by its variables, and has fun"),
+        (
+            lambda: {"model": None, "state": lambda: {"a": np.zeros(4), "b": [1, None]}},
+            r"state/a is float64 of shape \(3,\) in the file, and float64 of shape \(4,\) here",
+        ),
+        (
+            lambda: {"model": None, "state": lambda: {"a": np.zeros(3, "int8"), "b": [1, 2]}},
+            "state/a is float64 .* in the file, and int8",
+        ),
+        (
+            lambda: {"model": None, "state": lambda: {"a": np.zeros(3), "b": [1], "c": 2}},
+            r"state/b is a list of 2 in the file, and a list of 1 here; state/c is only here",
+        ),
+        (
+            lambda: {"model": None, "state": lambda: {"a": 3, "b": (1, 2)}},
+            r"state/a is float64 of shape \(3,\) in the file, and 3 here; state/b is a list of 2 .*"
+            "a tuple of 2 here",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_one_error_and_nothing_is_changed(stored, objects, text):
+    given = objects()
+    model = given["model"] if hasattr(given["model"], "get_weights") else None
+    if model is not None:
+        model.set_weights([weight * 0 + 9 for weight in model.get_weights()])
+    before = None if model is None else copy.deepcopy(state_of(model))
+    with pytest.raises(ValueError, match=text):
+        ks.restore_checkpoint(stored, given)
+    np.testing.assert_equal(None if model is None else state_of(model), before)
+
+
+def test_an_object_that_fits_is_not_restored_beside_one_that_does_not(stored):
+    model = make_network(2)
+    before = copy.deepcopy(state_of(model))
+    with pytest.raises(ValueError, match="nothing has been changed: state/b is only in the file"):
+        ks.restore_checkpoint(stored, {"model": model, "state": lambda: {"a": np.zeros(3)}})
+    np.testing.assert_equal(state_of(model), before)
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "text"),
+    [
+        (lambda stored: None, TypeError, "latest_checkpoint returns where there is no"),
+        (lambda stored: stored.parent, ValueError, "received the directory .*latest_checkpoint"),
+        (lambda stored: stored.with_suffix(".keras"), ValueError, "keras.saving.load_model"),
+        (lambda stored: stored.with_suffix(".weights.h5"), ValueError, "model.load_weights"),
+        (lambda stored: stored.with_name("none.npz"), FileNotFoundError, "none.npz"),
+        (lambda stored: 3, TypeError, "must be a path; received 3"),
+    ],
+)
+def test_paths_that_are_none(stored, path, error, text):
+    with pytest.raises(error, match=text):
+        ks.restore_checkpoint(path(stored), {"state": print})
+
+
+def test_an_npz_of_somebody_else(tmp_path):
+    np.savez(tmp_path / "theirs.npz", a=np.zeros(3))
+    with pytest.raises(ValueError, match="is no checkpoint that StepCheckpoint"):
+        ks.restore_checkpoint(tmp_path / "theirs.npz", {"a": print})
+
+
+def test_c18_no_damage_goes_unseen(tmp_path):
+    """A byte that is changed is told of, or is one that nothing depends on."""
+    state = {"a": np.arange(20.0), "b": [1, 2.5, "text"]}
+    path = saved(tmp_path, {"state": lambda: state})
+    whole, told = path.read_bytes(), 0
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x15]) + whole[place + 1 :])
+        try:
+            found = ks.restore_checkpoint(path, {"state": lambda: state})["state"]
+        except ValueError as error:
+            told += bool(re.search("damaged|no checkpoint", str(error)))
+        else:
+            np.testing.assert_equal(found, state)
+    assert told > len(whole) / 7 * 0.5
+    path.write_bytes(whole[:-30])
+    with pytest.raises(ValueError, match="is damaged: .*latest_checkpoint"):
+        ks.restore_checkpoint(path, {"state": lambda: state})
+
+
+def test_an_evaluation_of_checkpoints_of_objects_says_what_they_are(stored):
+    model = make_network(1)
+    with pytest.raises(ValueError, match="is a checkpoint of objects.*restore_checkpoint"):
+        ks.evaluate_checkpoints(model, stored.parent, arrays(1), print, timeout=0)
+
+
+# ---------------------------------------------------------------- TensorFlow
+
+
+@on_tensorflow
+def test_a_module_of_tensorflow_with_all_that_it_tracks(tmp_path):
+    import tensorflow as tf
+
+    class Module(tf.Module):
+        def __init__(self, start):
+            super().__init__()
+            self.weights = [tf.Variable(start), {"k": tf.Variable([start] * 2)}]
+            self.half = tf.Variable(start, dtype=tf.bfloat16)
+            self.dense = keras.layers.Dense(2)
+            self.dense.build((None, 3))
+            self.random = tf.random.Generator.from_seed(int(start))
+
+    one, other = Module(1.0), Module(2.0)
+    one.random.normal((3,))
+    path = saved(tmp_path, {"module": one, "generator": one.random})
+    ks.restore_checkpoint(path, {"module": other, "generator": other.random})
+    assert [float(other.weights[0]), float(other.half)] == [1.0, 1.0]
+    np.testing.assert_equal(other.weights[1]["k"].numpy(), [1.0, 1.0])
+    np.testing.assert_equal(other.dense.get_weights(), one.dense.get_weights())
+    np.testing.assert_equal(one.random.normal((3,)).numpy(), other.random.normal((3,)).numpy())
+
+
+@on_tensorflow
+def test_variables_of_replicas_come_back_one_by_one(tmp_path):
+    import tensorflow as tf
+
+    strategy = mirrored_strategy()
+    with strategy.scope():
+        mirrored = tf.Variable(3.0)
+        own = tf.Variable(
+            0.0,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.SUM,
+        )
+
+    def add():
+        context = tf.distribute.get_replica_context()
+        own.assign_add(tf.cast(context.replica_id_in_sync_group + 1, tf.float32) * 0.1)
+
+    strategy.run(add)
+    expected = [value.numpy() for value in own.values]
+    objects = {"mirrored": mirrored, "own": own}
+    path = saved(tmp_path, objects)
+    mirrored.assign(0.0)
+    strategy.run(add)
+    ks.restore_checkpoint(path, objects)
+    assert [value.numpy() for value in mirrored.values] == [3.0, 3.0]
+    assert [value.numpy() for value in own.values] == expected
+    alone = tf.Variable(0.0)
+    ks.restore_checkpoint(path, {"mirrored": alone, "own": None})
+    assert float(alone) == 3.0
+
+
+# ---------------------------------------------------------------- JAX
+
+
+@on_jax
+def test_a_functional_loop_on_jax_goes_on_bit_for_bit(tmp_path):
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    optimizer = optax.adamw(optax.cosine_decay_schedule(0.1, 20))
+
+    @jax.jit
+    def update(state, x, y):
+        key, drop = jax.random.split(state["key"])
+        keep = jax.random.bernoulli(drop, 0.5, (8, 4))
+
+        def loss_of(params):
+            return jnp.mean((jnp.where(keep, x, 0) @ params["w"] + params["b"] - y) ** 2)
+
+        loss, gradients = jax.value_and_grad(loss_of)(state["params"])
+        changes, opt_state = optimizer.update(gradients, state["opt"], state["params"])
+        params = optax.apply_updates(state["params"], changes)
+        return {**state, "key": key, "params": params, "opt": opt_state}, loss
+
+    def train(path, last_step, *, goes_on=False):
+        params = {"w": jnp.ones((4, 1), "bfloat16"), "b": jnp.zeros(1)}
+        key = jax.random.key(0, impl="rbg")
+        opt, weak = optimizer.init(params), jnp.asarray(1.5)
+        state = {"params": params, "opt": opt, "key": key, "weak": weak}
+        objects = {"state": lambda: state}
+        saver = ks.StepCheckpoint(path, 4, objects=objects)
+        if goes_on:
+            state = ks.restore_checkpoint(ks.latest_checkpoint(path), objects)["state"]
+
+        def step():
+            return int(state["opt"][0].count)
+
+        batches = batches_of(*arrays(12))
+        with ks.StepLoop([saver, ks.StopAtStep(last_step)], optimizer=step) as loop:
+            for x, y in loop.over(batches[step() :]):
+                state, loss = update(state, x, y)
+                loop.log(loss=loss)
+        return state
+
+    whole = train(tmp_path / "whole", 12)
+    train(tmp_path / "parts", 6)
+    resumed = train(tmp_path / "parts", 12, goes_on=True)
+    assert steps_in(tmp_path / "parts") == [4, 6, 8, 12]
+    assert jax.tree.structure(resumed) == jax.tree.structure(whole)
+    kinds = [
+        [(x.dtype, getattr(x, "weak_type", None), x.committed) for x in jax.tree.leaves(state)]
+        for state in (resumed, whole)
+    ]
+    assert kinds[0] == kinds[1]
+    plain = [
+        jax.tree.map(np.asarray, {**s, "key": jax.random.key_data(s["key"])})
+        for s in (resumed, whole)
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *plain)
+
+
+@on_jax
+def test_pytrees_keep_their_types_and_devices(tmp_path):
+    import jax
+    import jax.numpy as jnp
+
+    @jax.tree_util.register_dataclass
+    @dataclass
+    class State:
+        step: int
+        params: dict
+
+    here = jax.device_put(jnp.arange(3.0), jax.devices()[0])
+    state = State(0, {"w": (here, [np.float32(2), None, True, "text", 2**80])})
+    path = saved(tmp_path, {"state": lambda: state})
+    found = ks.restore_checkpoint(path, {"state": lambda: state})["state"]
+    assert type(found) is State and found.step == 0
+    array, rest = found.params["w"]
+    assert isinstance(array, jax.Array) and array.committed
+    assert rest == [np.float32(2), None, True, "text", 2**80] and type(rest[0]) is np.float32
+    state = State(jnp.asarray(7), state.params)  # as a compiled step returns it
+    path = saved(tmp_path, {"state": lambda: state})
+    fresh = State(0, state.params)
+    assert int(ks.restore_checkpoint(path, {"state": lambda: fresh})["state"].step) == 7
+    with pytest.raises(ValueError, match="state is a pytree State of 2 in the file, and a dict"):
+        ks.restore_checkpoint(path, {"state": lambda: {"step": 0}})
+
+
+# ---------------------------------------------------------------- torch
+
+
+@on_torch
+def test_a_torch_loop_goes_on_bit_for_bit(tmp_path):
+    import torch
+
+    def train(path, last_step, *, goes_on=False):
+        torch.manual_seed(5 if goes_on else 1)
+        network = torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)
+        )
+        network.register_buffer("mask", torch.full((2,), -math.inf))
+        optimizer = torch.optim.AdamW(network.parameters(), 0.01)
+        schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [3, 7], gamma=0.5)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=3)
+        objects = {"network": network, "optimizer": optimizer, "rate": schedule, "scaler": scaler}
+        if goes_on:
+            assert ks.restore_checkpoint(ks.latest_checkpoint(path), objects) == {}
+            assert sorted(schedule.milestones.elements()) == [3, 7]
+        saver = ks.StepCheckpoint(path, 4, objects=objects)
+        done = schedule.last_epoch
+        with ks.StepLoop([saver, ks.StopAtStep(last_step)], optimizer=optimizer) as loop:
+            for x, y in loop.over(batches_of(*arrays(12))[done:]):
+                optimizer.zero_grad()
+                loss = ((network(torch.from_numpy(x)) - torch.from_numpy(y)) ** 2).mean()
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+                schedule.step()
+                loop.log(loss=loss.detach())
+        return [each.state_dict() for each in objects.values()]
+
+    whole = train(tmp_path / "whole", 12)
+    train(tmp_path / "parts", 6)
+    resumed = train(tmp_path / "parts", 12, goes_on=True)
+    assert steps_in(tmp_path / "parts") == [4, 6, 8, 12]
+    torch.testing.assert_close(resumed, whole, rtol=0, atol=0)
+
+
+@on_torch
+def test_torch_objects_that_do_not_fit_are_told_before_any_is_changed(tmp_path):
+    import torch
+
+    def made(width):
+        network = torch.nn.Linear(4, width)
+        return {"network": network, "optimizer": torch.optim.Adam(network.parameters())}
+
+    path = saved(tmp_path, made(3))
+    given = made(2)
+    before = copy.deepcopy(given["network"].state_dict())
+    with pytest.raises(ValueError, match=r"network/weight is float32 of shape \(3, 4\).*shapes"):
+        ks.restore_checkpoint(path, given)
+    torch.testing.assert_close(given["network"].state_dict(), before, rtol=0, atol=0)
+
+
+@on_torch
+def test_tensors_of_functions_and_types_that_numpy_lacks(tmp_path):
+    import torch
+
+    state = {
+        "half": torch.randn(3).bfloat16().requires_grad_(),
+        "eighth": torch.ones(2).to(torch.float8_e4m3fn),
+        "number": torch.tensor(3),
+    }
+    path = saved(tmp_path, {"state": lambda: state})
+    found = ks.restore_checkpoint(path, {"state": lambda: state})["state"]
+    assert found["half"].requires_grad and not found["number"].requires_grad
+    for name in state:
+        assert found[name].dtype == state[name].dtype
+        assert torch.equal(found[name].float(), state[name].float())
