@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_steps.distribution import Seat
-from keras_steps.keras_internals import backend_of
+from keras_steps.distribution import Seat, joining_backend
 
 
 class Channel(ABC):
@@ -107,5 +106,7 @@ class _TorchChannel(Channel):
 
 def channel_of(model: Any, seat: Seat) -> Channel:
     """The channel between the workers that train `model`."""
-    kind = {"jax": _JaxChannel, "torch": _TorchChannel}.get(backend_of(model), _TensorFlowChannel)
+    kind = {"jax": _JaxChannel, "torch": _TorchChannel}.get(
+        joining_backend(model), _TensorFlowChannel
+    )
     return kind(model, seat)

@@ -11,7 +11,14 @@ from typing import Any
 
 import keras
 
-from keras_steps.keras_internals import backend_of, cure, is_multi_worker, strategy_of
+from keras_steps.keras_internals import (
+    backend_of,
+    cure,
+    exported_name,
+    held_by,
+    is_multi_worker,
+    strategy_of,
+)
 
 __all__ = ["is_chief", "prepare"]
 
@@ -31,10 +38,10 @@ def is_chief(model: Any = None) -> bool:
     >>> is_chief()
     True
     """
-    backend = None if model is None else backend_of(model)
-    if backend == "jax" or (backend is None and _is_initialized("jax")):
+    backend = joining_backend(model)
+    if backend == "jax":
         return int(sys.modules["jax"].process_index()) == 0
-    if backend == "torch" or (backend is None and _is_initialized("torch")):
+    if backend == "torch":
         group = sys.modules["torch"].distributed
         return not (group.is_available() and group.is_initialized()) or group.get_rank() == 0
     return _is_chief_of_cluster(*_tensorflow_task(model))
@@ -58,7 +65,8 @@ def strategy_name(model: Any) -> str:
     else:
         strategy = getattr(model, "distribute_strategy", None)
         number = 1 if strategy is None else strategy.num_replicas_in_sync
-    return "one replica" if number == 1 else f"{type(strategy).__name__} over {number} devices"
+    kind = exported_name(type(strategy).__name__)
+    return "one replica" if number == 1 else f"{kind} over {number} devices"
 
 
 @dataclass(frozen=True)
@@ -80,9 +88,9 @@ def seat_of(model: Any) -> Seat:
     The coordinator of parameter servers calls fit alone, whatever its cluster.
 
     Args:
-        model: The model that is trained.
+        model: The model that is trained, or what a loop without one has `in_place_of_model`.
     """
-    backend = backend_of(model)
+    backend = joining_backend(model)
     if backend == "jax":
         jax = sys.modules["jax"]
         return Seat(int(jax.process_index()), int(jax.process_count()))
@@ -100,6 +108,57 @@ def seat_of(model: Any) -> Seat:
         return Seat(0, 1)
     chiefs, workers = len(cluster.get("chief", ())), len(cluster.get("worker", ()))
     return Seat(int(index or 0) + (chiefs if job == "worker" else 0), chiefs + workers)
+
+
+def joining_backend(model: Any) -> str:
+    """Whose collectives join the processes: "jax", "torch", or one on TensorFlow.
+
+    Args:
+        model: The model that is trained; without one, what has been initialized answers.
+    """
+    if model is not None:
+        return backend_of(model)
+    return next((name for name in ("jax", "torch") if _is_initialized(name)), "tensorflow")
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What says, as a model does, under which strategy of TensorFlow something is trained."""
+
+    distribute_strategy: Any
+
+
+def in_place_of_model(counter: Any) -> Placed | None:
+    """What to ask for the workers of a loop that has no model; None: nothing says it.
+
+    Args:
+        counter: The variable that counts its steps. It was made under the loop's strategy, or
+            the loop in the scope of that.
+    """
+    if joining_backend(None) != "tensorflow" or "tensorflow" not in sys.modules:
+        return None
+    distribute = sys.modules["tensorflow"].distribute
+    here = distribute.get_strategy() if distribute.has_strategy() else None
+    strategy = getattr(held_by(counter), "distribute_strategy", here)
+    return None if strategy is None else Placed(strategy)
+
+
+def refuse_unknown_workers(asked: Any) -> None:
+    """Raise if there are others to agree with on a time, and no way to them.
+
+    Args:
+        asked: The model, or `in_place_of_model`.
+    """
+    if asked is not None or joining_backend(None) != "tensorflow":
+        return
+    cluster = _tensorflow_task(None)[0]
+    number = sum(len(cluster.get(job, ())) for job in ("chief", "master", "worker"))
+    if number > 1 and "ps" not in cluster:
+        raise ValueError(
+            f"TF_CONFIG names {number} workers, and this loop has neither a model nor a variable "
+            "of their strategy, by which they could agree on a time: each would go by its own "
+            "clock. Make the StepLoop within `with strategy.scope():`, or pass it the model."
+        )
 
 
 def prepare(model: Any) -> Any:

@@ -8,7 +8,7 @@ from keras_steps import clock as clocks
 from keras_steps import preflight
 from keras_steps.agreement import Meetings, Workers
 from keras_steps.clock import NEVER, Clock
-from keras_steps.distribution import is_chief
+from keras_steps.distribution import is_chief, refuse_unknown_workers
 from keras_steps.keras_internals import counter_of
 from keras_steps.readings import Stopwatch
 from keras_steps.watch import Watch
@@ -49,8 +49,9 @@ class Lookout:
         self.limits: dict[Clock, int] = {}
         self.expected_ends: dict[Clock, int] = {}
         self.begun_at: dict[Clock, int] = {}
-        self.is_chief = is_chief(self.model)
-        self.workers = Workers(self.model, is_chief=self.is_chief)
+        asked = training.asked_for_workers
+        self.is_chief = is_chief(asked)
+        self.workers = Workers(asked, is_chief=self.is_chief)
         self.meetings: Meetings | None = None
         self.signal: str | None = None
         self.stopwatch = Stopwatch()
@@ -75,6 +76,8 @@ class Lookout:
         """Let several workers decide together what a clock or a signal would tell only one."""
         waits_for_time = any(watch.due_time is not None for watch in self._watches)
         waits_for_signal = any(callback.signals for callback in self.callbacks)
+        if waits_for_time and not self.workers.are_several:
+            refuse_unknown_workers(self.training.asked_for_workers)
         if self.workers.are_several and (waits_for_time or waits_for_signal):
             self.meetings = Meetings(self.workers)
             self._wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from keras_steps.distribution import in_place_of_model
 from keras_steps.global_step import find_optimizer
 from keras_steps.keras_internals import learning_rate_source, variables_of_loop
 from keras_steps.logged import Logged
@@ -33,6 +34,9 @@ class LoopTraining(Training):
         self.model = _checked_model(model)
         self.counter = self._counter(optimizer)
         self.callbacks: list[StepCallback] = []
+        self._asked = self.model
+        if self._asked is None:
+            self._asked = in_place_of_model(self.counter.iterations)
         self.begin()
 
     def begin(self) -> None:
@@ -58,6 +62,10 @@ class LoopTraining(Training):
         have copies of them; a torch optimizer keeps its own.
         """
         return self.model is not None and learning_rate_source(self.counter) is not None
+
+    @property
+    def asked_for_workers(self) -> Any:
+        return self._asked
 
     @property
     def shares_arrays(self) -> bool:

@@ -14,6 +14,7 @@ from keras_steps.distribution import strategy_name
 from keras_steps.keras_internals import (
     assigned,
     build_like,
+    exported_name,
     for_replicas_of,
     optimizers_of,
     state_variables,
@@ -83,7 +84,7 @@ def restore(
     other_model = _difference(backup, variables, arrays)
     if other_model:
         complain(other_model)
-    if then["strategy"] != description["strategy"]:
+    if exported_name(then["strategy"]) != description["strategy"]:
         complain(
             f"{backup.path} was made under {then['strategy']}, and this fit is under "
             f"{description['strategy']}, which does not add up in the same order"

@@ -69,6 +69,11 @@ class Training(ABC):
         return False
 
     @property
+    def asked_for_workers(self) -> Any:
+        """What says which workers take part: the model, or what stands for one."""
+        return self.model
+
+    @property
     @abstractmethod
     def is_stopping(self) -> bool:
         """Whether the run, or something other than it, ends it after this execution."""

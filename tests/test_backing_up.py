@@ -16,6 +16,7 @@ from flavours import (
 )
 
 import keras_steps as ks
+from keras_steps import restoring
 from keras_steps.background import BackgroundWriter, let_all_finish
 from keras_steps.backups import BackupDirectory
 
@@ -113,6 +114,23 @@ def of_sums(whole, again):
         np.testing.assert_allclose(array, array_2, rtol=1e-4, atol=1e-6)
     for name, values in whole[1].items():
         np.testing.assert_allclose(values, again[1][name], rtol=1e-4)
+
+
+def test_a_backup_with_the_name_that_tensorflow_has_for_a_strategy_is_accepted(
+    tmp_path, monkeypatch
+):
+    def script(strategy, last_step):
+        name = f"{strategy} over 2 devices"
+        monkeypatch.setattr(restoring, "strategy_name", lambda model: name)
+        model = make_model()
+        backup = ks.StepBackupAndRestore(tmp_path, 4, on_signal=())
+        fit(model, [backup, ks.StopAtStep(last_step)])
+        return ks.global_step(model)
+
+    assert script("CollectiveAllReduceStrategy", 2) == 2
+    assert script("MultiWorkerMirroredStrategy", 3) == 3
+    with pytest.raises(ValueError, match="made under MultiWorkerMirroredStrategy over 2"):
+        script("MirroredStrategy", 4)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "schedules": {"schedule_curves"},
     "global_step": {"arguments", "keras_internals"},
     "distribution": {"keras_internals"},
-    "channels": {"distribution", "keras_internals"},
+    "channels": {"distribution"},
     "agreement": {"channels", "distribution"},
     "clock": {"keras_internals"},
     "reports": set(),
@@ -106,6 +106,7 @@ MAY_IMPORT = {
     "logged": {"device_scalars", "reports"},
     "step_sources": {"arguments", "keras_internals"},
     "loop_training": {
+        "distribution",
         "global_step",
         "keras_internals",
         "logged",

@@ -84,6 +84,16 @@ class Shuffled:
         return iter(batches_of(self.x[order], self.y[order]))
 
 
+def shuffled_by_a_generator():
+    """Torch's samplers draw from it, once more at the end of each epoch."""
+    import torch
+
+    (loader, *_) = shuffled()
+    order = torch.Generator().manual_seed(3)
+    loader = torch.utils.data.DataLoader(loader.dataset, 8, shuffle=True, generator=order)
+    return [loader] * EPOCHS
+
+
 DATA = {
     "lists": in_lists,
     "generators": from_one_generator,
@@ -125,6 +135,8 @@ def reports(recorder):
     }
 
 
+if FLAVOUR == "torch":
+    DATA["shuffled by a generator"] = shuffled_by_a_generator
 SLOW = ("lists", "generators")
 KINDS = [
     pytest.param(make, id=name, marks=pytest.mark.slow if name in SLOW else ())

@@ -25,6 +25,7 @@ from keras_steps.keras_internals.fit_call import FitCall, calls_around, is_withi
 from keras_steps.keras_internals.fitting import (
     batches_set_to,
     cannot_run,
+    exported_name,
     has_keras_train_step,
     is_compiled,
     is_end_of_data,
@@ -38,6 +39,7 @@ from keras_steps.keras_internals.fitting import (
 )
 from keras_steps.keras_internals.flavour import (
     backend_of,
+    held_by,
 )
 from keras_steps.keras_internals.kept_state import random_states_kept, training_kept
 from keras_steps.keras_internals.metrics import (
@@ -80,6 +82,7 @@ from keras_steps.keras_internals.variables import (
 )
 
 __all__ = [
+    "held_by",
     "build_like",
     "build_state",
     "callback_states",
@@ -105,6 +108,7 @@ __all__ = [
     "by_replica",
     "can_save",
     "cannot_run",
+    "exported_name",
     "copied",
     "core_optimizer",
     "counter_of",

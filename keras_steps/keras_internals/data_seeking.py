@@ -95,10 +95,10 @@ def replay_pass(data: Any) -> None:
     if hasattr(data, "element_spec"):
         iter(data)
     elif hasattr(data, "_index_sampler"):
-        replay_sampler(data, 1, twice=False)
+        replay_sampler(data, 1, twice=False, to_the_end=True)
 
 
-def replay_sampler(loader: Any, passes: int, *, twice: bool) -> None:
+def replay_sampler(loader: Any, passes: int, *, twice: bool, to_the_end: bool = False) -> None:
     """Let a torch DataLoader's own generator or sampler go through so many passes.
 
     Those of torch take a seed from the global random state for each pass, unless they have
@@ -109,6 +109,8 @@ def replay_sampler(loader: Any, passes: int, *, twice: bool) -> None:
             remembers of earlier passes is its own affair.
         passes: How many passes there were.
         twice: Whether an iterator more was made after each, of which nothing was read.
+        to_the_end: Whether each was asked for a batch more than it has. Torch's RandomSampler
+            draws another order then.
     """
     import torch
 
@@ -118,7 +120,8 @@ def replay_sampler(loader: Any, passes: int, *, twice: bool) -> None:
     if are_known and all(getattr(s, "generator", None) is None for s in (*samplers, loader)):
         return
     ahead = loader.num_workers * (loader.prefetch_factor or 0)
-    whole = None if loader.num_workers or not has_indices else len(loader)
+    goes_on = to_the_end or loader.num_workers or not has_indices
+    whole = None if goes_on else len(loader)
     taken = [whole, *([ahead] if twice else [])]
     for count in taken * passes:
         torch.empty((), dtype=torch.int64).random_(generator=loader.generator)  # for workers

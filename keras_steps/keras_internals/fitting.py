@@ -154,8 +154,7 @@ def cannot_run(model: Any, optimizer: Any) -> str | None:
     if backend_of(model) != "tensorflow":
         return None
     strategy = model.distribute_strategy
-    name = type(strategy).__name__.removesuffix("V1")
-    name = _EXPORTED_AS.get(name, name)
+    name = exported_name(type(strategy).__name__.removesuffix("V1"))
     mirrored = name in ("MirroredStrategy", "MultiWorkerMirroredStrategy")
     if mirrored and strategy.num_replicas_in_sync > 1 and steps_per_execution(model) > 1:
         return f"{name} with steps_per_execution > 1. Use steps_per_execution=1, or tf_keras"
@@ -168,4 +167,6 @@ def cannot_run(model: Any, optimizer: Any) -> str | None:
     return None
 
 
-_EXPORTED_AS = {"CollectiveAllReduceStrategy": "MultiWorkerMirroredStrategy"}
+def exported_name(words: str) -> str:
+    """Words with the names of strategies that users know. (TensorFlow 2.21)"""
+    return words.replace("CollectiveAllReduceStrategy", "MultiWorkerMirroredStrategy")

@@ -121,6 +121,14 @@ def early_stopping():
     return {**result, "losses": [logs["test_loss"] for _, logs in recorder.evaluations]}
 
 
+def a_scheduled_rate():
+    """Without one, and with one that is another rate for each update."""
+    schedule, recorder = ks.StepScheduledLR(ks.schedules.linear(0.1, 0.0, 16)), Recorder(4)
+    result = fitted([schedule, recorder])
+    rates = [logs["learning_rate"] for logs in recorder.logs]
+    return {**result, "rates": rates, "unscheduled": fitted([])["state"]}
+
+
 def nothing_to_agree_on():
     return fitted([Recorder(5), ks.StopAtStep(20), ks.LogEveryN(10)], epochs=2)
 

@@ -1,5 +1,7 @@
 """Loops of one's own over several processes, on loopback."""
 
+import signal
+
 import numpy as np
 import pytest
 from distributed.cluster import run_cluster
@@ -42,6 +44,65 @@ def test_torch_distributed_data_parallel():
             optimizer.step()
     for weight, there in zip(model.get_weights(), first["weights"], strict=True):
         np.testing.assert_allclose(weight, there, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.skipif(FLAVOUR == "tensorflow", reason="the same as with tf_keras")
+def test_a_loop_without_a_model_knows_the_other_workers(tmp_path):
+    """They go by the chief's clock, one second a step, and it alone writes."""
+    results = run_cluster(
+        "loop_without_model.py",
+        {"worker": 2},
+        limit=150,
+        report_from=["worker"],
+        FOLDER=str(tmp_path),
+        JAX_CPU_COLLECTIVES_IMPLEMENTATION="gloo",
+    )
+    for result in results.values():
+        assert (result["step"], result["reason"]) == (24, "time")
+        assert (result["timed"], result["losses"]) == ([10, 20], [5.0, 15.0])
+        assert result["untimed"] is None
+        if IS_TF_KERAS:  # else nothing leads to the strategy
+            assert "TF_CONFIG names 2 workers" in result["outside"]
+    lines = [line.split(":")[0] for line in lines_of(results["worker", 0])]
+    assert lines == ["step 10", "step 20", "step 24"]
+    assert lines_of(results["worker", 1]) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["logs", "metrics.csv"]
+    assert len(list(tmp_path.rglob("events*"))) == 1
+
+
+def loop_that_is_backed_up(folder, ends_with=0, **settings):
+    return run_cluster(
+        "loop_backup.py",
+        {"worker": 2},
+        limit=150,
+        report_from=["worker"],
+        ends_with=ends_with,
+        FOLDER=str(folder),
+        **settings,
+    )
+
+
+@pytest.mark.skipif(FLAVOUR not in ("tf_keras", "torch"), reason="for these two strategies")
+def test_a_loop_one_of_whose_workers_is_killed_resumes(tmp_path):
+    """All go on from one step, and end as if nothing had happened, bit for bit."""
+    whole = loop_that_is_backed_up(tmp_path / "whole")
+    struck = {"WHO": "1", "SIGNAL": "SIGKILL", "AT": "17"}
+    codes = {("worker", 0): 1, ("worker", 1): -signal.SIGKILL}
+    results = loop_that_is_backed_up(tmp_path / "again", codes, **struck)
+    told = {"tf_keras": "Collective ops is aborted", "torch": "Connection closed by peer"}
+    assert told[FLAVOUR] in results["worker", 0]["output"]
+    again = loop_that_is_backed_up(tmp_path / "again")
+    for worker, result in again.items():
+        assert (result["step"], result["reason"]) == (30, "reached")
+        assert result["fired"] == [16, 20, 24, 28]
+        for part in ("history", "state"):
+            assert result[part] == whole[worker][part]
+    assert again["worker", 0]["state"] == again["worker", 1]["state"]
+    assert "going on from step 15:" in again["worker", 0]["output"]
+    assert "going on" not in again["worker", 1]["output"]
+    tables = [(tmp_path / run / "metrics.csv").read_text() for run in ("whole", "again")]
+    steps = [[line.split(",")[0] for line in table.splitlines()[1:]] for table in tables]
+    assert steps == [["4", "8", "12", "16", "20", "24", "28", "30"]] * 2
 
 
 @pytest.mark.skipif(not IS_TF_KERAS, reason="Keras 3 loses updates there: its count is not atomic")

@@ -25,6 +25,7 @@ ROWS = (
     "budgets_that_differ",
     "one_that_is_slow",
     "early_stopping",
+    "a_scheduled_rate",
     "nothing_to_agree_on",
     "a_chief_that_fails",
 )
@@ -104,6 +105,16 @@ def test_c31_a_time_trigger_goes_by_the_chiefs_clock(workers):
     row = of_both(workers, "clocks_that_differ")
     assert row["timed"] == [11, 21, 31]
     assert row["both"] == [7, 20, 33]
+
+
+def test_c32_a_schedule_leaves_the_weights_identical_on_both(workers):
+    """Bit for bit, though each worker sets the rate by itself."""
+    first, second, _ = workers
+    assert first["a_scheduled_rate"]["state"] == second["a_scheduled_rate"]["state"]
+    row = of_both(workers, "a_scheduled_rate")
+    exact = [0.08125, 0.05625, 0.03125]  # of updates 3, 7 and 11
+    assert row["rates"] == [float(np.float32(rate)) for rate in exact]
+    assert row["state"] != row["unscheduled"]
 
 
 def test_two_devices_a_worker(tmp_path):
@@ -216,7 +227,7 @@ def test_other_numbers_of_workers(tmp_path):
     train(tmp_path, LAST="9", **settings)
     alone = train(tmp_path, workers=1, LAST="17", **settings)["worker", 0]
     both = train(tmp_path, **settings)
-    assert "was made under" in alone["output"]
+    assert "was made under MultiWorkerMirroredStrategy over 2 devices" in alone["output"]
     assert (alone["step"], alone["fired"]) == (17, [12, 16])
     for result in both.values():
         assert (result["step"], result["fired"]) == (30, [20, 24, 28])
