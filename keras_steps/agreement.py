@@ -89,6 +89,14 @@ class Workers:
         self._raise(self.gathered(_told(error)), error)
         return result  # type: ignore[return-value]
 
+    def raise_together(self, error: Exception | None) -> None:
+        """All raise what has failed on some of them.
+
+        Args:
+            error: What has failed on this one.
+        """
+        self._raise(self.gathered(_told(error)), error)
+
     def _raise(self, messages: Sequence[str | None], error: Exception | None) -> None:
         """All raise if one has failed: its own error there, and elsewhere one that tells of it."""
         failed = [(number, message) for number, message in enumerate(messages) if message]
@@ -104,7 +112,8 @@ class Meetings:
     """When the workers of a run hear of each other, and what they agree on there.
 
     A meeting comes after an execution whose number all of them know since the meeting before.
-    It is one collective. There they share whether a signal has reached one of them, and the
+    It is one collective. There they share whether a signal has reached one of them, or one has
+    failed in something that it did alone, and the
     chief says what its clock has made due, and when to meet again: as soon as the next thing
     is due by its estimate, and at least every hundred executions, or few seconds. The first
     intervals are short, as nothing is known yet of how long an execution takes.
@@ -116,6 +125,7 @@ class Meetings:
         next_at: The execution after which the next meeting is.
         held: How many there have been.
         signal: The name of a signal that this worker has received.
+        failure: What this worker has failed with, to be raised by all at the next meeting.
     """
 
     def __init__(self, workers: Workers) -> None:
@@ -123,6 +133,7 @@ class Meetings:
         self.next_at = 1
         self.held = 0
         self.signal: str | None = None
+        self.failure: Exception | None = None
         self._met_at = (0, 0.0)
         self._seconds_each: float | None = None
         self._most = 1
@@ -142,17 +153,23 @@ class Meetings:
         Returns:
             Whether the run is to end, as a signal has reached a worker; and for each of
             `remaining` whether it is due.
+
+        Raises:
+            Exception: On the worker that has failed, its own; on the others a RuntimeError.
         """
         due = [left is not None and left <= 0 for left in remaining]
         until = min((left for left in remaining if left is not None and left > 0), default=math.inf)
         interval = self._next_interval(executions, time, 0.0 if any(due) else until)
-        row = np.array([self._workers.is_chief, self.signal is not None, interval, *due], np.int64)
+        said = [self._workers.is_chief, self.signal is not None, self.failure is not None]
+        row = np.array([*said, interval, *due], np.int64)
         rows = self._workers.channel.gathered(row)
         by_chief = rows[rows[:, 0].argmax()]
         self.held += 1
         self._met_at = executions, time
-        self.next_at = executions + int(by_chief[2])
-        return bool(rows[:, 1].any()), [bool(is_due) for is_due in by_chief[3:]]
+        self.next_at = executions + int(by_chief[3])
+        if rows[:, 2].any():
+            self._workers.raise_together(self.failure)
+        return bool(rows[:, 1].any()), [bool(is_due) for is_due in by_chief[4:]]
 
     def _next_interval(self, executions: int, time: float, until: float) -> int:
         """As many executions as fit into the time; after a firing one, to ask the clock again."""

@@ -171,6 +171,21 @@ class Lookout:
         else:
             self.meetings.signal = signal
 
+    def fail(self, error: Exception) -> None:
+        """Raise what has failed in something that no other worker takes part in.
+
+        Where workers meet, all of them raise, at the next meeting: one that ended by itself
+        would leave the others in a collective, until they found out.
+        """
+        if self.meetings is None:
+            raise error
+        self.meetings.failure = self.meetings.failure or error
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether this worker goes on only until the others hear of its failure."""
+        return self.meetings is not None and self.meetings.failure is not None
+
     def _set(self) -> None:
         done = self.executions - 1
         for setter in self._setters:

@@ -225,17 +225,21 @@ class Reporting(StepCallback, ABC):
         self._flushed_at = 0.0 if run is None else run.stopwatch.seconds()
 
     def _write(self, step: int, scalars: Mapping[str, float]) -> None:
-        if not self.is_writing:
+        assert self._run is not None
+        if not self.is_writing or self._run.has_failed:
             return
         written = self._written if step == self._written_at else set()
         new = {name: value for name, value in scalars.items() if name not in written}
         if not new:
             return
         self._warn_of_nan(step, new)
-        writer = self.writer()
-        with self._named(f"called at step {step}"):
-            writer.write(step, new)
-            self._flush_now_and_then(writer)
+        try:
+            writer = self.writer()
+            with self._named(f"called at step {step}"):
+                writer.write(step, new)
+                self._flush_now_and_then(writer)
+        except Exception as error:
+            self._run.fail(error)
         self._written_at, self._written = step, written | new.keys()
 
     def _flush_now_and_then(self, writer: Writer) -> None:

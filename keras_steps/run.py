@@ -271,6 +271,8 @@ class Run(Lookout):
         if self._agenda:
             self.set_out()  # not yet where all epochs were done, but for what fires last
         self._fire()
+        if self.meetings is not None:
+            self._meet()  # what has failed since the last one
         for callback in self.callbacks:
             callback.end(self)
         self.has_ended = True

@@ -146,6 +146,27 @@ def a_chief_that_fails():
     return {"error": None}
 
 
+def a_writer_that_fails():
+    """On a full disk, which only the chief writes to."""
+
+    def write(step, scalars):
+        written.append(step)
+        if step >= 5:
+            with open("/dev/full", "w") as file:
+                file.write(str(scalars))
+
+    written, recorder = [], Recorder(1)
+    callbacks = [ks.ReportEveryN(write, 1), recorder, ks.StopAfter(hours=1)]
+    try:
+        with FakeClock():
+            fitted(callbacks)
+    except (OSError, RuntimeError) as error:
+        notes = getattr(error, "__notes__", [])
+        told = f"{type(error).__name__}: {error}"
+        return {"error": told, "notes": notes, "written": written, "last": recorder.steps[-1]}
+    return {"error": None}
+
+
 report(
     replicas=strategy.num_replicas_in_sync,
     **{name: globals()[name]() for name in os.environ["ROWS"].split()},

@@ -28,6 +28,7 @@ ROWS = (
     "a_scheduled_rate",
     "nothing_to_agree_on",
     "a_chief_that_fails",
+    "a_writer_that_fails",
 )
 
 
@@ -160,6 +161,21 @@ def test_an_error_of_the_chief_ends_all(workers):
     assert told in first["a_chief_that_fails"]["error"]
     assert second["a_chief_that_fails"]["error"].startswith("RuntimeError: the run ends on all")
     assert told in second["a_chief_that_fails"]["error"]
+
+
+def test_a_writer_that_fails_on_the_chief_ends_all_at_the_next_meeting(workers):
+    first, second = (each["a_writer_that_fails"] for each in workers[:2])
+    full = "OSError: [Errno 28] No space left on device"
+    assert first["error"] == full
+    assert first["notes"] == [
+        "The writer of ReportEveryN, a_writer_that_fails.<locals>.write, raised this, called at "
+        "step 5.",
+        "That was on worker 0 of 2.",
+    ]
+    told = f"the run ends on all of its workers, as one has failed: worker 0: {full}"
+    assert second["error"] == f"RuntimeError: {told}"
+    assert (first["written"], second["written"]) == ([1, 2, 3, 4, 5], [])
+    assert first["last"] == second["last"] == 7  # they meet after the executions 1, 2, 4 and 8
 
 
 def train(folder, workers=2, ends_with=0, **settings):
