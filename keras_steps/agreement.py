@@ -156,12 +156,13 @@ class Meetings:
 
         Raises:
             Exception: On the worker that has failed, its own; on the others a RuntimeError.
+            RuntimeError: If they have not made as many executions.
         """
         due = [left is not None and left <= 0 for left in remaining]
         until = min((left for left in remaining if left is not None and left > 0), default=math.inf)
         interval = self._next_interval(executions, time, 0.0 if any(due) else until)
-        said = [self._workers.is_chief, self.signal is not None, self.failure is not None]
-        row = np.array([*said, interval, *due], np.int64)
+        said = (self._workers.is_chief, self.signal is not None, self.failure is not None)
+        row = np.array([*said, interval, executions, *due], np.int64)
         rows = self._workers.channel.gathered(row)
         by_chief = rows[rows[:, 0].argmax()]
         self.held += 1
@@ -169,7 +170,13 @@ class Meetings:
         self.next_at = executions + int(by_chief[3])
         if rows[:, 2].any():
             self._workers.raise_together(self.failure)
-        return bool(rows[:, 1].any()), [bool(is_due) for is_due in by_chief[4:]]
+        if (rows[:, 4] != executions).any():
+            raise RuntimeError(
+                "the workers of a run have made different numbers of executions, "
+                f"{', '.join(map(str, rows[:, 4]))}: they have other numbers of batches, or one "
+                "has left an epoch or a loop early. Give all of them as many."
+            )
+        return bool(rows[:, 1].any()), [bool(is_due) for is_due in by_chief[5:]]
 
     def _next_interval(self, executions: int, time: float, until: float) -> int:
         """As many executions as fit into the time; after a firing one, to ask the clock again."""

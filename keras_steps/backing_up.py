@@ -85,12 +85,16 @@ class BackingUp:
         sets_rate = sets_learning_rate(self._fit.other_callbacks) or any(
             hasattr(callback, "apply") for callback in self._fit.callbacks
         )
-        description = description_of(self._model, steps, sets_rate=sets_rate)
-        self.contents.description = description
+        self.contents.description = description_of(self._model, steps, sets_rate=sets_rate)
         let_all_finish()
         backup = self._newest()
         if backup is None or backup.state["fit"] < self._number:
             return None
+        whole = backup
+        return self._fit.run.workers.by_all(lambda: self._take_up(whole, optimizer))
+
+    def _take_up(self, backup: Backup, optimizer: Any) -> Resumption:
+        """Give the model what the backup holds, or refuse it."""
         is_later = backup.state["fit"] > self._number  # whose model and optimizer are to come
         epoch, first_epoch = backup.state["position"][0], self._fit.call.initial_epoch
         if epoch < first_epoch and not is_later:
@@ -106,7 +110,7 @@ class BackingUp:
             sums_are_global=backend_of(self._model) == "jax",
         )
         batch_spec = self.contents.data.batch_spec
-        put_back = restore(self._model, backup, description, complain, batch_spec)
+        put_back = restore(self._model, backup, self.contents.description, complain, batch_spec)
         metrics = {key: array for key, array in backup.arrays.items() if is_of_metrics(key)}
         if backup.state["fit"] == self._number:
             self._at_end = backup.state["at_end"]

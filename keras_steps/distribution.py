@@ -161,6 +161,14 @@ def refuse_unknown_workers(asked: Any) -> None:
         )
 
 
+def metrics_are_shared(model: Any) -> bool:
+    """Whether Keras's metrics of a model are those of all processes: torch's are each one's own."""
+    backend = backend_of(model)
+    if backend == "jax":
+        return keras.distribution.distribution() is not None
+    return backend != "torch"
+
+
 def prepare(model: Any) -> Any:
     """Let a model of Keras 3 be trained under TensorFlow's MultiWorkerMirroredStrategy.
 

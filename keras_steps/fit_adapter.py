@@ -92,7 +92,15 @@ class FitAdapter(StandIn):
         self.run.evaluations.are_known = self.call.validates is not None
         if self.call.validates is not False:
             self.run.evaluations.prefixes.append("val_")
+        self.run.call_the_roll(
+            {
+                "batches an epoch": self.position.params.get("steps"),
+                "batches an execution": self.run.batches,
+                "epochs": [self.call.initial_epoch, self.call.epochs],
+            }
+        )
         first_epoch, is_over = self.position.begin(self.run)
+        self.run.call_the_roll({"the step": [clock.step for clock in self.run.clocks]})
         self.is_under_way = True
         if is_over:
             self.run.tell_that_it_is_over()

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from keras_steps import clock as clocks
-from keras_steps import preflight
+from keras_steps import preflight, roll_call
 from keras_steps.agreement import Meetings, Workers
 from keras_steps.clock import NEVER, Clock
-from keras_steps.distribution import is_chief, refuse_unknown_workers
+from keras_steps.distribution import is_chief, joining_backend, refuse_unknown_workers
 from keras_steps.keras_internals import counter_of
 from keras_steps.readings import Stopwatch
+from keras_steps.triggers import goes_by_time
 from keras_steps.watch import Watch
 
 if TYPE_CHECKING:
     from keras_steps.scheduled import Scheduled
     from keras_steps.step_callback import StepCallback
     from keras_steps.training import Training
+
+
+T = TypeVar("T")
 
 
 class Lookout:
@@ -53,11 +58,13 @@ class Lookout:
         self.is_chief = is_chief(asked)
         self.workers = Workers(asked, is_chief=self.is_chief)
         self.meetings: Meetings | None = None
+        self.decides_together = False
         self.signal: str | None = None
         self.stopwatch = Stopwatch()
         self._clocks: dict[int, Clock] = {}
         self._clock_of: dict[int, Clock] = {}
         self._watches: list[Watch] = []
+        self._timed: list[Watch] = []
         self._setters: list[Scheduled] = []
         self._look_at = 1
         self._set_at = 1
@@ -72,9 +79,34 @@ class Lookout:
         if hasattr(callback, "apply"):
             self._setters.append(callback)
 
+    def call_the_roll(self, plan: Mapping[str, Any]) -> None:
+        """Before several workers wait for each other: see that all of them do the same.
+
+        Args:
+            plan: What has to be the same on all of them, beside the callbacks.
+
+        Raises:
+            RuntimeError: If it isn't, or a worker doesn't come.
+        """
+        is_shared, workers = self.training.results_are_shared, self.workers
+        if workers.are_several and roll_call.is_needed(
+            self.callbacks, results_are_shared=is_shared
+        ):
+            self.decides_together = not is_shared
+            backend = joining_backend(self.training.asked_for_workers)
+            callbacks = roll_call.described(
+                self.callbacks, reading_is_collective=backend not in ("jax", "torch")
+            )
+            roll_call.hold(backend, workers.seat, {"callbacks": callbacks, **plan})
+
+    def of_all_workers(self, thing: T) -> list[T]:
+        """What each worker has found, where they may have found different things to decide by."""
+        return self.workers.gathered(thing) if self.decides_together else [thing]
+
     def agree_from_now_on(self) -> None:
         """Let several workers decide together what a clock or a signal would tell only one."""
-        waits_for_time = any(watch.due_time is not None for watch in self._watches)
+        self._timed = [watch for watch in self._watches if goes_by_time(watch.trigger)]
+        waits_for_time = bool(self._timed)
         waits_for_signal = any(callback.signals for callback in self.callbacks)
         if waits_for_time and not self.workers.are_several:
             refuse_unknown_workers(self.training.asked_for_workers)
@@ -211,10 +243,10 @@ class Lookout:
     def _meet(self) -> tuple[bool, list[Watch]]:
         """Several workers hear of each other's signals, and of the chief's clock."""
         assert self.meetings is not None
-        now, times = clocks.now(), [watch.due_time for watch in self._watches]
+        now, times = clocks.now(), [watch.due_time for watch in self._timed]
         remaining = [None if time is None else time - now for time in times]
         is_signalled, due = self.meetings.meet(self.executions, now, remaining)
-        late = [watch for watch, is_due in zip(self._watches, due, strict=True) if is_due]
+        late = [watch for watch, is_due in zip(self._timed, due, strict=True) if is_due]
         return is_signalled, late
 
     def _due(self, late: list[Watch]) -> list[Watch]:

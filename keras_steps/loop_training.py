@@ -115,6 +115,11 @@ class LoopTraining(Training):
         )
 
     @property
+    def results_are_shared(self) -> bool:
+        """Never known: what a loop logs, or a function of one's own finds, may be of one worker."""
+        return False
+
+    @property
     def is_stopping(self) -> bool:
         return self._is_stopping or bool(getattr(self.model, "stop_training", False))
 

@@ -241,6 +241,9 @@ class Run(Lookout):
 
     def evaluated(self, *evaluations: Mapping[str, float]) -> None:
         """Hand the results of evaluations at this step to every callback."""
+        if self.decides_together:
+            of_chief = evaluations
+            evaluations = self.workers.by_chief(lambda: of_chief) or ()
         step = max(clock.step for clock in self.clocks)
         new: dict[str, float] = {}
         for results in evaluations:

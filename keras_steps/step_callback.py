@@ -73,6 +73,9 @@ class StepCallback(keras.callbacks.Callback):
     signals: tuple[signal.Signals, ...] = ()
     """At which signals it ends the run."""
 
+    decides_by_results: ClassVar[bool] = False
+    """Whether metrics or evaluations decide what it does to the run."""
+
     acts_before_updates: ClassVar[bool] = False
     """Whether it sets something that the next update uses."""
 

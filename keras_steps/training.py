@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_steps import preflight
+from keras_steps.distribution import metrics_are_shared
 from keras_steps.keras_internals import (
     Variables,
     has_keras_train_step,
@@ -62,6 +63,11 @@ class Training(ABC):
     @abstractmethod
     def without_a_loss(self) -> str:
         """What to say to someone who looks for "loss" where there is none."""
+
+    @property
+    @abstractmethod
+    def results_are_shared(self) -> bool:
+        """Whether metrics and evaluations are of all workers together, and so alike on each."""
 
     @property
     def shares_arrays(self) -> bool:
@@ -130,6 +136,10 @@ class FitTraining(Training):
             f"metrics are: {', '.join(sorted(self.sums())) or 'none'}. Let it return the loss, or "
             "the sum of its losses, as 'loss', from a keras.metrics.Mean."
         )
+
+    @property
+    def results_are_shared(self) -> bool:
+        return metrics_are_shared(self.model)
 
     @property
     def is_stopping(self) -> bool:

@@ -246,6 +246,13 @@ def as_trigger(every: int | Trigger | None, name: str, start: int = 0) -> Trigge
     return EverySteps(integral(every, name, least=1), start)
 
 
+def goes_by_time(trigger: Trigger) -> bool:
+    """Whether a clock may make it due, so that it is due at other steps on each worker."""
+    if isinstance(trigger, _Either):
+        return any(goes_by_time(part) for part in trigger.parts)
+    return type(trigger).next_time is not Trigger.next_time
+
+
 def _rounded_up(value: float) -> int:
     """The next integer; 100 * 1.1, which is 110.00000000000001 in floats, means 110."""
     nearest = round(value)

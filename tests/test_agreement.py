@@ -86,6 +86,20 @@ def test_a_signal_is_heard_of_by_all():
     assert meetings.meet(2, 2.0, []) == (True, [])
 
 
+def test_workers_that_have_made_other_numbers_of_executions(monkeypatch):
+    """One of them has had no more batches, and meets the others at an epoch's end."""
+    meetings = meetings_of_chief()
+
+    def gathered(channel, numbers):
+        other = numbers.copy()
+        other[numbers == 12] = 10
+        return np.stack([numbers, other])
+
+    monkeypatch.setattr(Echo, "_gathered", gathered)
+    with pytest.raises(RuntimeError, match="different numbers of executions, 12, 10: they have"):
+        meetings.meet(12, 1.0, [])
+
+
 @pytest.mark.parametrize("content", [b"", b"1", b"12345678", b"123456789\0"])
 def test_bytes_of_any_length(content):
     channel = Echo(None, Seat(1, 3))

@@ -81,6 +81,7 @@ class StepCheckpoint(StepCallback):
     """
 
     order = Order.CHECKPOINT
+    decides_by_results = True
     _run: Run | None = None
     _session: CheckpointSession | None = None
     _state: Mapping[str, Any] | None = None
@@ -171,11 +172,14 @@ class StepCheckpoint(StepCallback):
             self._run.request(self)
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
+        assert self._run is not None
         session = self._running
         if step == session.saved_at:
             return
-        if not math.isfinite(logs.get("loss", 0.0)):
-            session.refuse(step, f"the loss is {logs['loss']}")
+        losses = self._run.of_all_workers(logs.get("loss", 0.0))
+        broken = [loss for loss in losses if not math.isfinite(loss)]
+        if broken:
+            session.refuse(step, f"the loss is {broken[0]}")
             return
         self._save(step)
 

@@ -53,6 +53,7 @@ class StepEarlyStopping(StepCallback):
 
     order = Order.EARLY_STOP
     uses_model = False
+    decides_by_results = True
     _run: Run | None = None
     _counted_at: int | None
     _best_weights: list[np.ndarray] | None

@@ -62,6 +62,7 @@ class StopOnNaN(StepCallback):
     looks_first = True
     at_end = True
     uses_model = False
+    decides_by_results = True
     _run: Run | None = None
     _seen_at: int | None
     _looked_at: int | None
@@ -104,7 +105,7 @@ class StopOnNaN(StepCallback):
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         assert self._run is not None
-        loss = self._loss_in(logs)
+        loss = self._worst(self._run.of_all_workers(self._loss_in(logs)))
         if math.isfinite(loss):
             if self._seen_at is not None and step >= self._seen_at:
                 self._rollbacks, self._seen_at = 0, None
@@ -186,6 +187,11 @@ class StopOnNaN(StepCallback):
             self._has_looked = True
             self._warn_of_gaps(self._run)
         return logs["loss"]
+
+    @staticmethod
+    def _worst(losses: list[float]) -> float:
+        """The first that is not finite, so that no worker ends a run or goes back alone."""
+        return next((loss for loss in losses if not math.isfinite(loss)), losses[0])
 
     def _warn_of_gaps(self, run: Run) -> None:
         if run.training.names_a_loss:

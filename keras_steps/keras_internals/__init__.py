@@ -42,6 +42,7 @@ from keras_steps.keras_internals.flavour import (
     held_by,
 )
 from keras_steps.keras_internals.kept_state import random_states_kept, training_kept
+from keras_steps.keras_internals.key_values import KeyValues, key_values_of
 from keras_steps.keras_internals.metrics import (
     mean_metrics,
 )
@@ -97,6 +98,7 @@ __all__ = [
     "Evaluator",
     "JaxState",
     "Position",
+    "KeyValues",
     "PreparedSave",
     "Skipping",
     "TrainingData",
@@ -128,6 +130,7 @@ __all__ = [
     "is_purged",
     "jax_state_in_flight",
     "keras_backups",
+    "key_values_of",
     "learning_rate_source",
     "mean_metrics",
     "object_variables",

@@ -1,0 +1,140 @@
+"""Before several workers wait for each other: whether all have come, to do the same."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from keras_steps import preflight
+from keras_steps.distribution import Seat
+from keras_steps.keras_internals import KeyValues, key_values_of
+from keras_steps.triggers import goes_by_time
+
+if TYPE_CHECKING:
+    from keras_steps.step_callback import StepCallback
+
+WARNED_AFTER = 30.0
+"""Seconds of waiting for a worker until something is said of it."""
+
+WAITED_FOR = 600.0
+"""Seconds until it is given up, as long as NCCL waits in a collective."""
+
+_AT_ONCE = 5.0
+_CALLS = itertools.count()
+
+
+def hold(backend: str, seat: Seat, plan: Mapping[str, Any]) -> None:
+    """Tell the other workers what this one is about to do, and see that they do the same.
+
+    It is no collective: one that does not come is named, and what differs is said, where a
+    collective would wait for ever.
+
+    Args:
+        backend: Whose processes they are; see `joining_backend`.
+        seat: This worker's place.
+        plan: What all of them have to have in common, as JSON can hold it. A value of None
+            fits to every other.
+
+    Raises:
+        RuntimeError: If a worker's plan is another one, or it does not come.
+    """
+    store, call = key_values_of(backend), f"keras_steps/roll_call/{next(_CALLS)}"
+    store.put(f"{call}/{seat.index}", json.dumps(plan))
+    others = [index for index in range(seat.count) if index != seat.index]
+    plans = {index: json.loads(_awaited(store, call, index, seat)) for index in others}
+    for index, theirs in plans.items():
+        for what, mine in plan.items():
+            if None in (mine, theirs[what]) or mine == theirs[what]:
+                continue
+            _let_all_see(store, call, seat, others)
+            raise RuntimeError(
+                f"the workers of a run have to do the same, and differ in {what}: worker "
+                f"{seat.index} has {_said(mine)}, worker {index} {_said(theirs[what])}. They "
+                "would wait for each other for ever. Give all of them the same callbacks, in the "
+                "same order and with the same arguments, as many batches, and the same step."
+            )
+
+
+def is_needed(callbacks: Iterable[StepCallback], *, results_are_shared: bool) -> bool:
+    """Whether callbacks such as these wait for those of other workers, or let them wait.
+
+    Args:
+        callbacks: Those of a run.
+        results_are_shared: Whether all workers see the same metrics and evaluations, so that
+            none can train by itself; else what goes by them has to be agreed on.
+    """
+    if results_are_shared:
+        return not all(map(_only_reports, callbacks))
+    return any(_waits(callback) or callback.decides_by_results for callback in callbacks)
+
+
+def described(callbacks: Iterable[StepCallback], *, reading_is_collective: bool) -> list[str]:
+    """What decides when callbacks act, and so has to be the same on all workers.
+
+    The seconds of StopAfter may differ, being what is left of a job's time. What a callback of
+    one's own keeps is its own, and so is one that only reports, unless to read what it reports
+    takes all workers.
+    """
+    return [
+        _description(callback)
+        for callback in callbacks
+        if reading_is_collective or not _only_reports(callback)
+    ]
+
+
+def _waits(callback: StepCallback) -> bool:
+    """Whether it does what all workers have to take part in, whatever is trained."""
+    by_time = callback.trigger is not None and goes_by_time(callback.trigger)
+    return by_time or bool(callback.signals) or callback.order.name in ("CHECKPOINT", "BACKUP")
+
+
+def _only_reports(callback: StepCallback) -> bool:
+    sets = callback.acts_before_updates or callback.decides_by_results
+    return callback.order.name == "REPORT" and not sets and not _waits(callback)
+
+
+def _description(callback: StepCallback) -> str:
+    kind, trigger = type(callback), repr(callback.trigger)
+    said = [] if callback.trigger is None or " object at 0x" in trigger else [trigger]
+    if isinstance(callback.optimizer, str):
+        said.append(callback.optimizer)
+    if kind.__module__.startswith("keras_steps."):
+        own = {n: v for n, v in vars(callback).items() if not n.startswith("_") and n != "seconds"}
+        said += [f"{n}={v}" for n, v in own.items() if isinstance(v, (bool, int, float))]
+    return f"{kind.__name__}({', '.join(said)})"
+
+
+def _awaited(store: KeyValues, call: str, index: int, seat: Seat) -> str:
+    begun_at, has_warned = time.monotonic(), False
+    while True:
+        value = store.get(f"{call}/{index}", _AT_ONCE)
+        waited = time.monotonic() - begun_at
+        if value is not None:
+            return value
+        if waited >= WAITED_FOR:
+            raise RuntimeError(
+                f"worker {index} has not begun this run, for which worker {seat.index} has "
+                f"waited {waited:.0f} seconds. Is its process alive? Does it call fit, or begin a "
+                "StepLoop, with the same callbacks?"
+            )
+        if waited >= WARNED_AFTER and not has_warned:
+            has_warned = True
+            preflight.warn(
+                f"worker {seat.index} waits for worker {index}, which has not begun this run "
+                f"within {waited:.0f} seconds. All workers have to call fit, or begin a StepLoop, "
+                "with the same callbacks."
+            )
+
+
+def _let_all_see(store: KeyValues, call: str, seat: Seat, others: Iterable[int]) -> None:
+    """Stay for a moment: with the process that holds the store goes what the others still read."""
+    store.put(f"{call}/{seat.index}/has_seen", "")
+    for index in others:
+        store.get(f"{call}/{index}/has_seen", _AT_ONCE)
+
+
+def _said(value: Any) -> str:
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)

@@ -1,0 +1,121 @@
+"""What several workers tell each other before a run, so that none waits for another for ever."""
+
+import json
+
+import pytest
+from flavours import FLAVOUR
+
+import keras_steps as ks
+from keras_steps import roll_call
+from keras_steps.distribution import Seat
+from keras_steps.keras_internals import KeyValues
+
+pytestmark = pytest.mark.skipif(FLAVOUR != "tensorflow", reason="no matter of the backend")
+
+
+class Others(KeyValues):
+    """The store of worker 0, in which the others' plans are as they come to be asked for."""
+
+    def __init__(self, *plans):
+        self.plans = plans
+        self.put_keys = []
+
+    def put(self, key, value):
+        self.put_keys.append(key.rpartition("/")[2])
+
+    def get(self, key, seconds):
+        worker = key.split("/")[3]
+        plan = self.plans[int(worker) - 1]
+        return None if plan is None else json.dumps(plan)
+
+
+def hold(monkeypatch, plan, *others):
+    store = Others(*others)
+    monkeypatch.setattr(roll_call, "key_values_of", lambda backend: store)
+    roll_call.hold("tensorflow", Seat(0, 1 + len(others)), plan)
+    return store
+
+
+PLAN = {"callbacks": ["StopAtStep(last_step=9)"], "batches an epoch": 12, "the step": [0]}
+
+
+def test_those_that_are_to_do_the_same_go_on(monkeypatch):
+    """A number that one of them can't know beforehand fits to every other."""
+    assert hold(monkeypatch, PLAN, PLAN, PLAN).put_keys == ["0"]
+    assert hold(monkeypatch, PLAN, {**PLAN, "batches an epoch": None}).put_keys == ["0"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"callbacks": []}, "callbacks: worker 0 has StopAtStep.last_step=9., worker 2 none"),
+        ({"batches an epoch": 11}, "batches an epoch: worker 0 has 12, worker 2 11"),
+        ({"the step": [5]}, "the step: worker 0 has 0, worker 2 5"),
+    ],
+)
+def test_what_differs_is_said(monkeypatch, change, message):
+    with pytest.raises(RuntimeError, match=f"have to do the same, and differ in {message}"):
+        hold(monkeypatch, PLAN, PLAN, {**PLAN, **change})
+
+
+def test_one_that_does_not_come_is_named(monkeypatch):
+    monkeypatch.setattr(roll_call, "WARNED_AFTER", 0.0)
+    monkeypatch.setattr(roll_call, "WAITED_FOR", 1e-3)
+    with (
+        pytest.warns(UserWarning, match="worker 0 waits for worker 2, which has not begun"),
+        pytest.raises(RuntimeError, match="worker 2 has not begun this run, for which worker 0"),
+    ):
+        hold(monkeypatch, PLAN, PLAN, None)
+
+
+class Own(ks.StepCallback):
+    def __init__(self, rank):
+        super().__init__(5)
+        self.rank = rank
+
+    def on_step(self, step, logs):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("callback", "expected"),
+    [
+        (ks.StopAtStep(10), "StopAtStep(last_step=10)"),
+        (ks.StopAfter(hours=1), "StopAfter()"),  # what is left of the job's time
+        (ks.OnStep(ks.EverySecs(9), print), "OnStep(EverySecs(9))"),
+        (
+            ks.StepEarlyStopping(patience=3, optimizer="g_optimizer"),
+            "StepEarlyStopping(g_optimizer, patience=3, restore_best_weights=False)",
+        ),
+        (Own(rank=1), "Own(EverySteps(5))"),
+    ],
+)
+def test_what_is_told_of_a_callback(callback, expected):
+    assert roll_call.described([callback], reading_is_collective=True) == [expected]
+
+
+def test_one_that_only_reports_may_be_on_one_worker_alone():
+    """Unless all of them are needed to read what it reports."""
+    log, stop = ks.LogEveryN(5), ks.StopAtStep(10)
+    for is_collective, expected in ((False, ["StopAtStep(last_step=10)"]), (True, 2)):
+        told = roll_call.described([log, stop], reading_is_collective=is_collective)
+        assert told == expected or len(told) == expected
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "where_shared", "where_not"),
+    [
+        ([ks.LogEveryN(5), ks.StepHistory()], False, False),
+        ([ks.StopAtStep(5)], True, False),
+        ([ks.StepScheduledLR(lambda step: 0.1)], True, False),
+        ([ks.StopOnNaN()], True, True),
+        ([ks.StepEarlyStopping()], True, True),
+        ([ks.StopAfter(hours=1)], True, True),
+        ([ks.LogEveryN(ks.EverySecs(5) | ks.AtSteps(1))], True, True),
+        ([ks.StepCheckpoint("checkpoints")], True, True),
+        ([ks.StepBackupAndRestore("backup", on_signal=())], True, True),
+    ],
+)
+def test_when_workers_wait_for_each_other(callbacks, where_shared, where_not):
+    assert roll_call.is_needed(callbacks, results_are_shared=True) is where_shared
+    assert roll_call.is_needed(callbacks, results_are_shared=False) is where_not
