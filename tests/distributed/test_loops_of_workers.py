@@ -89,7 +89,7 @@ def test_a_loop_one_of_whose_workers_is_killed_resumes(tmp_path):
     struck = {"WHO": "1", "SIGNAL": "SIGKILL", "AT": "17"}
     codes = {("worker", 0): 1, ("worker", 1): -signal.SIGKILL}
     results = loop_that_is_backed_up(tmp_path / "again", codes, **struck)
-    told = {"tf_keras": "Collective ops is aborted", "torch": "Connection closed by peer"}
+    told = {"tf_keras": "Collective ops is aborted", "torch": "by peer"}  # closed, or reset
     assert told[FLAVOUR] in results["worker", 0]["output"]
     again = loop_that_is_backed_up(tmp_path / "again")
     for worker, result in again.items():
