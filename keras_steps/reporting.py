@@ -7,13 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from keras_steps import preflight
 from keras_steps.extra import checked_extra, refuse_extra, with_extra
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
-from keras_steps.timelines import place_for, share_a_timeline
+from keras_steps.timelines import RunPlace, Timeline, share_a_timeline
 from keras_steps.triggers import Trigger
 
 if TYPE_CHECKING:
@@ -37,13 +37,6 @@ class Writer(Protocol):
 
     def close(self) -> Any:
         """The fit is over."""
-
-
-class Timeline(NamedTuple):
-    """How the place of one run is told from that of another; see `place_for`."""
-
-    is_taken: Callable[[Path], bool]
-    take: Callable[[Path], None]
 
 
 class Reporting(StepCallback, ABC):
@@ -73,8 +66,7 @@ class Reporting(StepCallback, ABC):
     """The file or directory that was asked for, if it writes to one."""
 
     _written: set[str]
-    _placed: list[str] | None
-    _is_to_be_taken: bool
+    _run_place: RunPlace | None
 
     def __init__(
         self,
@@ -101,36 +93,8 @@ class Reporting(StepCallback, ABC):
 
     def place_of(self, run: Run) -> Path:
         """Where this run writes; from here on it is this run's own."""
-        place = self._choose_place(run)
-        if self._is_to_be_taken:
-            self._is_to_be_taken = False
-            assert self.timeline is not None
-            try:
-                self.timeline.take(place)
-            except FileExistsError:  # another run has been quicker
-                self._placed = None
-                place = self._choose_place(run, self.timeline.take)
-        return place
-
-    def _choose_place(self, run: Run, take: Callable[[Path], None] = lambda place: None) -> Path:
-        """As `place_for` says, and after a restart the same again.
-
-        Nothing is made there yet: a kill before the first backup must not leave a place that
-        the next start takes for another run's.
-        """
-        assert self.place is not None and self.timeline is not None
-        if self._placed is None or self._placed[0] != str(self.place):
-            goes_on = run.goes_on(self)
-            place = place_for(
-                self.place,
-                goes_on=goes_on,
-                is_taken=self.timeline.is_taken,
-                take=take,
-                tell=run.print_line,
-            )
-            self._placed = [str(self.place), str(place)]
-            self._is_to_be_taken = not goes_on
-        return Path(self._placed[1])
+        assert self.place is not None and self._run_place is not None
+        return self._run_place.take(self.place, goes_on=run.goes_on(self), tell=run.print_line)
 
     def begin(self, run: Run) -> None:
         self._begin(run)
@@ -146,8 +110,10 @@ class Reporting(StepCallback, ABC):
 
     def before_first_update(self, run: Run) -> None:
         """A backup of the run's begin knows its place."""
-        if self.is_writing and self.timeline is not None:
-            self._choose_place(run)
+        if self.is_writing and self._run_place is not None:
+            assert self.place is not None
+            goes_on = run.goes_on(self)
+            self._run_place.choose(self.place, goes_on=goes_on, tell=run.print_line)
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         if self.extra is not None:
@@ -169,12 +135,13 @@ class Reporting(StepCallback, ABC):
         return {
             "written_at": self._written_at,
             "written": sorted(self._written),
-            "placed": self._placed,
+            "placed": self._run_place and self._run_place.chosen,
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self._written_at, self._written = state["written_at"], set(state["written"])
-        self._placed = state["placed"]
+        if self._run_place is not None:
+            self._run_place.chosen = state["placed"]
 
     def end(self, run: Run) -> None:
         self.close_writer()
@@ -219,8 +186,7 @@ class Reporting(StepCallback, ABC):
         self._run = run
         self._written_at = -1
         self._written = set()
-        self._placed = None
-        self._is_to_be_taken = False
+        self._run_place = None if self.timeline is None else RunPlace(self.timeline)
         self._has_warned = False
         self._flushed_at = 0.0 if run is None else run.stopwatch.seconds()
 

@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 
 def place_for(
@@ -39,6 +40,60 @@ def place_for(
     elif number > 1:
         tell(f"{path} holds an earlier run: this one writes to {place}")
     return place
+
+
+class Timeline(NamedTuple):
+    """How the place of one run is told from that of another; see `place_for`."""
+
+    is_taken: Callable[[Path], bool]
+    take: Callable[[Path], None]
+
+
+class RunPlace:
+    """Where one run writes: chosen at its begin, taken with the first that it writes.
+
+    Nothing is made there before: a kill before the first backup must not leave a place that
+    the next start takes for another run's.
+
+    Args:
+        timeline: How places are told apart.
+
+    Attributes:
+        chosen: What was asked for, and where the run writes. It goes on there after a restart.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._is_to_be_taken = False
+        self.chosen: list[str] | None = None
+
+    def choose(
+        self,
+        path: Path,
+        *,
+        goes_on: bool,
+        tell: Callable[[str], None],
+        take: Callable[[Path], None] = lambda place: None,
+    ) -> Path:
+        """As `place_for` says, unless it has been chosen before."""
+        if self.chosen is None or self.chosen[0] != str(path):
+            is_taken = self._timeline.is_taken
+            place = place_for(path, goes_on=goes_on, is_taken=is_taken, take=take, tell=tell)
+            self.chosen = [str(path), str(place)]
+            self._is_to_be_taken = not goes_on
+        return Path(self.chosen[1])
+
+    def take(self, path: Path, *, goes_on: bool, tell: Callable[[str], None]) -> Path:
+        """The same; from here on it is this run's own."""
+        place = self.choose(path, goes_on=goes_on, tell=tell)
+        if self._is_to_be_taken:
+            self._is_to_be_taken = False
+            try:
+                self._timeline.take(place)
+            except FileExistsError:  # another run has been quicker
+                self.chosen = None
+                place = self.choose(path, goes_on=goes_on, tell=tell, take=self._timeline.take)
+        return place
 
 
 def share_a_timeline(one: Path, other: Path) -> bool:

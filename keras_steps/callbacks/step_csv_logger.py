@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from keras_steps.reporting import Reporting, Timeline
+from keras_steps.reporting import Reporting
 from keras_steps.run import Run
 from keras_steps.table_writer import TableWriter, is_taken, take
-from keras_steps.timelines import local_path, require_writable
+from keras_steps.timelines import Timeline, local_path, require_writable
 from keras_steps.triggers import Trigger
 
 _OTHER_FORMATS = (".bz2", ".gz", ".json", ".tar", ".tsv", ".xlsx", ".xz", ".zip", ".zst")

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_steps.reporting import Reporting, Timeline
+from keras_steps.reporting import Reporting
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
 from keras_steps.tensorboard_writer import TensorBoardWriter, is_taken, take
-from keras_steps.timelines import local_path, require_writable
+from keras_steps.timelines import Timeline, local_path, require_writable
 from keras_steps.triggers import Trigger, as_trigger
 
 if TYPE_CHECKING:
