@@ -18,7 +18,7 @@ else:
         "gloo", init_method=f"tcp://{addresses[0]}", rank=index, world_size=len(addresses)
     )
 
-from cluster import report  # noqa: E402
+from cluster import leave, report  # noqa: E402
 from flavours import make_model  # noqa: E402
 
 import keras_steps as ks  # noqa: E402
@@ -57,3 +57,5 @@ report(
     next_at=meetings.next_at,
     uses=workers.collectives,
 )
+if os.environ["KERAS_BACKEND"] == "torch":
+    leave()

@@ -1,8 +1,8 @@
 """Every callback on JAX under keras.distribution, in one process or in one of several.
 
 DISTRIBUTION: DataParallel or ModelParallel. BATCH_AXIS: over how many devices a batch is divided
-in the latter. FOLDER: where all write to. KILL_AT: the step at
-which it kills itself, if there is one.
+in the latter. FOLDER: where all write to. STRIKE_AT: the step at
+which the last process fails, if there is one: it kills itself, or with RAISES raises an error.
 """
 
 import json
@@ -14,10 +14,20 @@ import keras
 
 cluster = json.loads(os.environ["TF_CONFIG"])
 addresses, index = cluster["cluster"]["worker"], cluster["task"]["index"]
-if len(addresses) > 1:
-    keras.distribution.initialize(addresses[0], len(addresses), index)
-
 import jax  # noqa: E402
+
+if len(addresses) > 1:
+    if "STRIKE_AT" in os.environ:  # in the place of Keras's, to say how long a failure may take
+        jax.distributed.initialize(
+            addresses[0],
+            len(addresses),
+            index,
+            heartbeat_timeout_seconds=15,
+            shutdown_timeout_seconds=5,
+        )
+    else:
+        keras.distribution.initialize(addresses[0], len(addresses), index)
+
 from cluster import report  # noqa: E402
 from flavours import BATCH, arrays  # noqa: E402
 
@@ -81,9 +91,12 @@ def norm(model):
     return float(sum((w**2).sum() for w in model.get_weights()))
 
 
-def kill(step, logs):
-    if step == int(os.environ.get("KILL_AT", "-1")):
-        os.kill(os.getpid(), signal.SIGKILL)
+def strike(step, logs):
+    if step != int(os.environ.get("STRIKE_AT", "-1")) or index != len(addresses) - 1:
+        return
+    if "RAISES" in os.environ:
+        raise OSError("no space left")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def everything():
@@ -100,7 +113,7 @@ def everything():
         epochs=3,
         validation_data=own_part(4, seed=1),
         callbacks=[
-            ks.OnStep(1, kill),
+            ks.OnStep(1, strike),
             recorder,
             history,
             ks.StopAtStep(30),

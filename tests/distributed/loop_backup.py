@@ -21,7 +21,7 @@ else:
         "gloo", init_method=f"tcp://{addresses[0]}", rank=index, world_size=len(addresses)
     )
 
-from cluster import report  # noqa: E402
+from cluster import leave, report  # noqa: E402
 from flavours import BATCH, arrays, keras, make_model, state_of  # noqa: E402
 
 import keras_steps as ks  # noqa: E402
@@ -106,4 +106,4 @@ report(
     state=[value.tolist() for value in state_of(model)],
 )
 if backend == "torch":
-    torch.distributed.destroy_process_group()
+    leave()

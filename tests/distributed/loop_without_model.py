@@ -22,7 +22,7 @@ else:
         "gloo", init_method=f"tcp://{addresses[0]}", rank=index, world_size=len(addresses)
     )
 
-from cluster import report  # noqa: E402
+from cluster import leave, report  # noqa: E402
 
 import keras_steps as ks  # noqa: E402
 from keras_steps.testing import FakeClock, Recorder  # noqa: E402
@@ -80,3 +80,5 @@ report(
     outside=error_of([ks.StopAfter(seconds=24)]),
     untimed=error_of([ks.StopAtStep(1)]),
 )
+if backend == "torch":
+    leave()

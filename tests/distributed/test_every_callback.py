@@ -21,7 +21,7 @@ pytestmark = [
 GRID = [5, 10, 15, 20, 25, 30]
 
 
-def run(folder, workers, **settings):
+def run(folder, workers, ends_with=0, **settings):
     """What the workers have reported, in their order, and what they have printed."""
     folder.mkdir(exist_ok=True)
     results = run_cluster(
@@ -29,6 +29,7 @@ def run(folder, workers, **settings):
         {"worker": workers},
         limit=200,
         report_from=["worker"],
+        ends_with=ends_with,
         FOLDER=str(folder),
         **settings,
     )
@@ -94,9 +95,12 @@ def test_they_report_what_one_process_reports(undisturbed, tmp_path):
         assert (step, logs) == (step_alone, pytest.approx(logs_alone, rel=1e-4))
 
 
-def test_killed_and_started_again_they_end_with_the_same_bits(undisturbed, tmp_path):
+def test_one_killed_and_all_started_again_they_end_with_the_same_bits(undisturbed, tmp_path):
+    """The other hears of it within the run's time limit, and ends with an error."""
     folder, (first, _), _ = undisturbed
-    run(tmp_path, 2, KILL_AT="17", ends_with=-signal.SIGKILL)
+    codes = {("worker", 0): 1, ("worker", 1): -signal.SIGKILL}
+    _, (told, _) = run(tmp_path, 2, codes, KILL_AT="17")
+    assert "Collective ops is aborted" in told
     again, printed = run(tmp_path, 2)
     assert "going on from step " in printed[0]
     for result in again:

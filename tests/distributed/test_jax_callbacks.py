@@ -19,13 +19,14 @@ GRID = [5, 10, 15, 20, 25, 30]
 KINDS = [("DataParallel", 1), ("ModelParallel", 1), ("DataParallel", 2)]
 
 
-def run(folder, distribution, processes, **settings):
+def run(folder, distribution, processes, ends_with=0, **settings):
     folder.mkdir(exist_ok=True)
     results = run_cluster(
         "jax_callbacks.py",
         {"worker": processes},
         limit=150,
         report_from=["worker"],
+        ends_with=ends_with,
         FOLDER=str(folder),
         DISTRIBUTION=distribution,
         XLA_FLAGS=f"--xla_force_host_platform_device_count={8 // processes}",
@@ -106,9 +107,13 @@ def test_all_ways_to_divide_the_work_come_to_the_same(kind, undisturbed):
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
-def test_killed_and_started_again_they_end_with_the_same_bits(kind, undisturbed, tmp_path):
+def test_one_killed_and_all_started_again_they_end_with_the_same_bits(kind, undisturbed, tmp_path):
+    """Others end when they miss its heartbeats, or have waited for it at their exit."""
     first = undisturbed(kind)[1][0]["everything"]
-    run(tmp_path, *kind, KILL_AT="17", ends_with=-signal.SIGKILL)
+    codes = {("worker", 0): -signal.SIGABRT, ("worker", kind[1] - 1): -signal.SIGKILL}
+    results = run(tmp_path, *kind, codes, STRIKE_AT="17")
+    told = "JAX distributed service detected fatal errors"
+    assert all(told in result["output"] for result in results[:-1])
     for number, result in enumerate(run(tmp_path, *kind)):
         again = result["everything"]
         assert again["state"] == first["state"]
@@ -117,6 +122,12 @@ def test_killed_and_started_again_they_end_with_the_same_bits(kind, undisturbed,
         assert again["placed"]
         assert again["slots"] == first["slots"]
         assert ("going on from step" in result["output"]) == (number == 0)
+
+
+def test_an_error_in_one_process_ends_both_within_the_time_for_the_exit(tmp_path):
+    aborted = -signal.SIGABRT
+    results = run(tmp_path, "DataParallel", 2, aborted, STRIKE_AT="17", RAISES="1")
+    assert "OSError: no space left" in results[1]["output"]
 
 
 def test_a_model_that_no_process_holds_whole_is_refused(tmp_path):
