@@ -133,6 +133,19 @@ def nothing_to_agree_on():
     return fitted([Recorder(5), ks.StopAtStep(20), ks.LogEveryN(10)], epochs=2)
 
 
+def objects():
+    """The chief writes the model that fit trains as an object; each worker restores another."""
+    place = f"{folder}/objects"
+    saver = ks.StepCheckpoint(place, 5, objects={"model": lambda: saver.model})
+    result = fitted([saver])
+    with strategy.scope():
+        other = make_model(keras.optimizers.SGD(0.1), seed=7)
+        other.optimizer.build(other.trainable_variables)
+    ks.restore_checkpoint(ks.latest_checkpoint(place), {"model": other})
+    restored = [weight.tolist() for weight in other.get_weights()]
+    return {**result, "restored": restored, "restored_step": ks.global_step(other)}
+
+
 def a_chief_that_fails():
     """Its directory is a file; the others don't look, and hear of it."""
     place = f"{folder}/a_file"

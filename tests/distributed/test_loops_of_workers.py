@@ -18,12 +18,15 @@ def lines_of(result):
 
 
 @pytest.mark.skipif(FLAVOUR != "torch", reason="DistributedDataParallel is torch's")
-def test_torch_distributed_data_parallel():
-    results = run_cluster("torch_loop.py", {"worker": 2}, limit=240, report_from=["worker"])
+def test_torch_distributed_data_parallel(tmp_path):
+    results = run_cluster(
+        "torch_loop.py", {"worker": 2}, limit=240, report_from=["worker"], FOLDER=str(tmp_path)
+    )
     first, second = results["worker", 0], results["worker", 1]
     for result in (first, second):
         assert (result["step"], result["reason"]) == (15, "reached")
         assert result["fired"] == [4, 8, 12]
+        assert (result["restored"], result["restored_step"]) == (result["weights"], 15)
     assert first["weights"] == second["weights"]
     assert first["losses"] == second["losses"]
     assert [line.split(":")[0] for line in lines_of(first)] == [f"step {n}/15" for n in (5, 10, 15)]

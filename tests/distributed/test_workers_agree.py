@@ -27,6 +27,7 @@ ROWS = (
     "early_stopping",
     "a_scheduled_rate",
     "nothing_to_agree_on",
+    "objects",
     "a_chief_that_fails",
     "a_writer_that_fails",
 )
@@ -98,7 +99,7 @@ def test_c30_one_set_of_files(workers):
     assert lines == [f"step {n}/36" for n in (10, 20, 30, 36)]
     assert "step 10" not in second["output"]
     siblings = sorted(path.name for path in folder.iterdir())
-    assert siblings == ["a_file", "checkpoints", "logs", "metrics.csv", "profile"]
+    assert siblings == ["a_file", "checkpoints", "logs", "metrics.csv", "objects", "profile"]
 
 
 def test_c31_a_time_trigger_goes_by_the_chiefs_clock(workers):
@@ -152,6 +153,14 @@ def test_collectives_are_for_meetings_alone(workers):
         row = of_both(workers, name)
         assert row["collectives"] == row["meetings"] > 0
         assert row["meetings"] < row["step"]
+
+
+def test_a_checkpoint_of_objects_is_written_by_the_chief_and_restored_by_all(workers):
+    row = of_both(workers, "objects")
+    assert row["restored_step"] == row["step"] == 12
+    assert row["restored"] == row["state"][: len(row["restored"])]
+    saved = ks.list_checkpoints(workers[2] / "objects")
+    assert [checkpoint.step for checkpoint in saved] == [5, 10, 12]
 
 
 def test_an_error_of_the_chief_ends_all(workers):

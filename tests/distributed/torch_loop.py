@@ -35,8 +35,10 @@ def step(number):
 
 recorder = Recorder(4)
 places = os.path.dirname(os.environ["REPORT"])
+objects = {"model": model, "optimizer": optimizer}
 callbacks = [
     recorder,
+    ks.StepCheckpoint(os.path.join(os.environ["FOLDER"], "objects"), 10, objects=objects),
     ks.StopAtStep(15),
     ks.LogEveryN(5, start=0),
     ks.StepCSVLogger(os.path.join(places, f"metrics-{rank}.csv"), 5),
@@ -48,12 +50,21 @@ with ks.StepLoop(callbacks, model=ddp, optimizer=optimizer) as loop:
         loss = step(number).detach()
         torch.distributed.all_reduce(loss)
         loop.log(loss=loss / len(addresses))
+weights = [np.asarray(weight).tolist() for weight in model.get_weights()]
+other = make_model(seed=7)
+its_optimizer = torch.optim.SGD(other.parameters(), 0.1)
+ks.restore_checkpoint(
+    ks.latest_checkpoint(os.path.join(os.environ["FOLDER"], "objects")),
+    {"model": other, "optimizer": its_optimizer},
+)
 report(
+    restored=[np.asarray(weight).tolist() for weight in other.get_weights()],
+    restored_step=int(ks.StepLoop([], optimizer=its_optimizer).global_step.value),
     fired=recorder.steps,
     losses=[logs["loss"] for logs in recorder.logs],
     step=int(loop.global_step.value),
     reason=ks.stop_reason(model),
-    weights=[np.asarray(weight).tolist() for weight in model.get_weights()],
+    weights=weights,
     files=sorted(name for name in os.listdir(places) if name.endswith(f"-{rank}.csv")),
     checkpoints=len(ks.list_checkpoints(os.path.join(places, f"checkpoints-{rank}"))),
 )
