@@ -3,6 +3,7 @@
 import copy
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,10 +44,10 @@ def saved(path, objects):
     return ks.latest_checkpoint(path)
 
 
-def make_network(seed):
+def make_network(seed, width=8):
     """A model that draws random numbers, where its seeds can be saved, and is built."""
     keras.utils.set_random_seed(seed)
-    layers = [keras.layers.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1)]
+    layers = [keras.layers.Input((4,)), keras.layers.Dense(width), keras.layers.Dense(1)]
     if not IS_TF_KERAS:
         layers.insert(2, keras.layers.Dropout(0.5))
     model = keras.Sequential(layers)
@@ -129,6 +130,14 @@ def test_a_fresh_run_refuses_a_directory_of_another(tmp_path):
         list(ks.StepLoop([saver]).over(range(1)))
 
 
+def test_files_whose_index_is_lost_are_told_before_any_step(tmp_path):
+    saved(tmp_path, {"n": lambda: 1})
+    (tmp_path / "checkpoints.json").unlink()
+    saver = ks.StepCheckpoint(tmp_path, objects={"n": lambda: 1})
+    with pytest.raises(FileNotFoundError, match=r"holds step_00000001.npz, but not checkpoints"):
+        list(ks.StepLoop([saver]).over(range(1)))
+
+
 def test_the_loops_own_count_may_be_among_them(tmp_path):
     def run(last_step, seen):
         value = {"sum": 0}
@@ -192,6 +201,42 @@ def test_the_file_holds_the_values_as_of_its_step(tmp_path):
     for checkpoint in ks.list_checkpoints(tmp_path):
         found = ks.restore_checkpoint(checkpoint.path, {"array": lambda: array})["array"]
         assert (found == checkpoint.step).all()
+
+
+def test_trees_with_odd_names_and_types(tmp_path):
+    state = {
+        "a/b": np.arange(3, dtype=">i4"),
+        "a": {"b": np.zeros((0, 2)), 3: (), "": [], None: 1, "ü / ..": np.float64(2)},
+        "c": Counter("abca"),
+        "d": -0.0,
+        "e": np.array(1 + 2j),
+    }
+    path = saved(tmp_path, {"state.1": lambda: state})
+    fresh = {**copy.deepcopy(state), "c": Counter("abc"), "d": 0}
+    found = ks.restore_checkpoint(path, {"state.1": lambda: fresh})["state.1"]
+    assert list(found["c"].elements()) == ["a", "a", "b", "c"]
+    assert repr(found) == repr(state)
+
+
+class Refuses:
+    """As an object whose state has another version."""
+
+    def state_dict(self):
+        return {"version": 1}
+
+    def load_state_dict(self, state):
+        raise RuntimeError(f"cannot read version {state['version']}")
+
+
+def test_an_object_that_refuses_its_state_is_asked_before_others_are_changed(tmp_path):
+    model = make_network(1)
+    path = saved(tmp_path, {"model": model, "theirs": Refuses()})
+    other = make_network(2)
+    before = copy.deepcopy(state_of(other))
+    with pytest.raises(RuntimeError, match="cannot read version 1") as raised:
+        ks.restore_checkpoint(path, {"model": other, "theirs": Refuses()})
+    assert raised.value.__notes__ == ["restore_checkpoint called load_state_dict of 'theirs'."]
+    np.testing.assert_equal(state_of(other), before)
 
 
 @on_keras_3
@@ -335,6 +380,10 @@ def wider():
         (lambda: {"model": make_network(1)}, "'state' is not among the objects"),
         (lambda: {"model": make_network(1), "stat": print}, "'stat' is not in it, and 'state' is"),
         (lambda: {"model": wider(), "state": None}, r"model/.* only .*is 'model' built\?"),
+        (
+            lambda: {"model": make_network(1, width=5), "state": None},
+            r"kernel(:0)? is float32 of shape \(4, 8\) in the file, and float32 of shape \(4, 5\)",
+        ),
         (lambda: {"model": print, "state": None}, "model was saved by its variables, and has fun"),
         (
             lambda: {"model": None, "state": lambda: {"a": np.zeros(4), "b": [1, None]}},
