@@ -131,9 +131,10 @@ class FitTraining(Training):
 
     @property
     def without_a_loss(self) -> str:
+        others = sorted(self.sums().keys() - {"loss"})  # Keras has one that no such step updates
         return (
             f"the train_step of {type(self.model).__name__} returns none of this name; its "
-            f"metrics are: {', '.join(sorted(self.sums())) or 'none'}. Let it return the loss, or "
+            f"metrics are: {', '.join(others) or 'none'}. Let it return the loss, or "
             "the sum of its losses, as 'loss', from a keras.metrics.Mean."
         )
 

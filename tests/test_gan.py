@@ -104,6 +104,12 @@ def test_a_gan_that_was_killed_goes_on_with_both_counters(form, tmp_path, capsys
     assert (counters(again), found["all"].steps) == ((8, 40), [])
 
 
+def test_a_step_that_returns_no_loss_is_told_what_it_has():
+    """Keras's own tracker of that name, which nothing updates, is not among it."""
+    with pytest.raises(ValueError, match=r"its metrics are: d_loss, g_loss\. Let it return"):
+        train("in fit", make_gan(), [ks.StopOnNaN(2, **G)])
+
+
 @pytest.mark.slow
 def test_a_rollback_puts_both_counters_back():
     """Round 3 leaves the critic without finite weights; the loss shows it in the next ones."""
