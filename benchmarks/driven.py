@@ -12,7 +12,8 @@ from measuring import FLAVOUR, keras
 class Driven:
     """A training run whose executions are asked for one lot at a time, with nothing computed.
 
-    It calls what Keras's fit calls. Several of them can take turns.
+    It calls what Keras's fit calls. One at a time: a run that begins ends those that this
+    thread has left without an end.
 
     Args:
         model: A compiled model. On JAX its variables move into a state, as in fit.

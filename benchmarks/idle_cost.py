@@ -201,21 +201,26 @@ def built_in_schedule() -> Any:
 def idle_path(calls: int = 20_000, seconds: float = 5) -> tuple[float, float]:
     """Print what an idle batch costs in ns; returns ours, and that of as many empty hooks."""
     count = len(idle_stack())
-    bare = Driven(tiny_model(), [])
-    ours = idle_run(idle_stack())
-    timed = idle_run([*idle_stack(), OnStep(EverySecs(FAR), lambda step, logs: None)])
-    schedule = Driven(tiny_model(), [StepScheduledLR(schedules.cosine(PEAK, HORIZON))])
+    model = dense_model([2], 4, keras.optimizers.SGD(0.01))
+    time_trigger = EverySecs(FAR)
     empty = keras.callbacks.CallbackList([EmptyHooks() for _ in range(count)])
     nobody = keras.callbacks.CallbackList([])
     inherited = keras.callbacks.CallbackList(idle_stack())
     for hooks in (nobody, inherited):
         hooks._async_train = False  # on JAX and torch: without the thread pool
 
-    def driven(run: Driven, calls: int = calls) -> Callable[[], float]:
-        def nanoseconds() -> float:
+    def driven(make: Callable[[], list[Any]], calls: int = calls) -> Callable[[], float]:
+        def nanoseconds() -> float:  # one run at a time: the next takes another for broken off
+            run = Driven(model, make())
+            run(20)  # its first looks
             start = time.perf_counter_ns()
             run(calls)
-            return (time.perf_counter_ns() - start) / calls
+            passed = time.perf_counter_ns() - start
+            if make is idle_stack:
+                assert model.train_function.run.executions == 20 + calls, "not followed"
+                assert model.train_function.run.attention_at > FAR / 2, "not idle"
+            run.end()
+            return passed / calls
 
         return nanoseconds
 
@@ -240,10 +245,12 @@ def idle_path(calls: int = 20_000, seconds: float = 5) -> tuple[float, float]:
         warnings.simplefilter("ignore")  # that the counter rests
         figures = interleaved(
             {
-                "bare": driven(bare),
-                "ours": driven(ours),
-                "timed": driven(timed),
-                "schedule": driven(schedule, calls // 20),
+                "bare": driven(list),
+                "ours": driven(idle_stack),
+                "timed": driven(lambda: idle_stack(OnStep(time_trigger, lambda step, logs: None))),
+                "schedule": driven(
+                    lambda: [StepScheduledLR(schedules.cosine(PEAK, HORIZON))], calls // 20
+                ),
                 "loop": looped,
                 "empty": called(empty),
                 "nobody": called(nobody),
@@ -267,20 +274,6 @@ def idle_path(calls: int = 20_000, seconds: float = 5) -> tuple[float, float]:
     head = ["without fit", "ns/batch", "÷ empty hooks"]
     table("idle path alone", head, [[n, f"{f:.0f}", f"{f / hooks:.3f}"] for n, f in rows.items()])
     return path, hooks
-
-
-def tiny_model() -> Any:
-    return dense_model([2], 4, keras.optimizers.SGD(0.01))
-
-
-def idle_run(callbacks: list[Any]) -> Driven:
-    """A run that has its first looks behind it and waits."""
-    run = Driven(tiny_model(), callbacks)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the counter rests
-        run(20)
-    assert run.model.train_function.run.attention_at > FAR / 2, "not idle"
-    return run
 
 
 if __name__ == "__main__":
