@@ -95,7 +95,7 @@ class CheckpointDirectory:
             raise FileExistsError(
                 f"{self.path} holds {len(self._index.entries)} checkpoints of an earlier run, and "
                 "this one begins at step 0. Give it another directory, or overwrite=True to "
-                "delete them; to go on from the last one, restore the model before fit."
+                "delete them; to go on from the last one, restore what is trained before the run."
             )
         foreign = self._index.unlisted(self.path, past=step)
         if foreign:

@@ -65,8 +65,9 @@ def list_checkpoints(directory: str | os.PathLike[str]) -> list[Checkpoint]:
 def latest_checkpoint(directory: str | os.PathLike[str]) -> Path | None:
     """The newest checkpoint in a directory, or None if there are none yet.
 
-    Its checksum is verified. If it is damaged or gone, the newest that is whole is taken, with
-    a warning that names both.
+    Its file is for `keras.saving.load_model`, `model.load_weights` or `restore_checkpoint`,
+    whichever StepCheckpoint saved. Its checksum is verified. If it is damaged or gone, the
+    newest that is whole is taken, with a warning that names both.
 
     Args:
         directory: What StepCheckpoint was given. If it isn't there yet, there are none.

@@ -686,3 +686,19 @@ def test_tensors_of_functions_and_types_that_numpy_lacks(tmp_path):
     for name in state:
         assert found[name].dtype == state[name].dtype
         assert torch.equal(found[name].float(), state[name].float())
+
+
+@on_torch
+def test_a_tensor_that_is_divided_among_processes_is_refused(tmp_path):
+    import torch
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+        divided = distribute_tensor(torch.ones(4), mesh, [Shard(0)])
+        with pytest.raises(TypeError, match="state/w must be a whole tensor; received DTensor"):
+            saved(tmp_path, {"state": lambda: {"w": divided}})
+    finally:
+        torch.distributed.destroy_process_group()
