@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_steps.checkpoint_contents import checked_objects
 from keras_steps.object_files import ENDING, read_arrays_of, read_objects
-from keras_steps.savable_objects import SavableState, state_of
+from keras_steps.savable_objects import FunctionState, SavableState, state_of
 from keras_steps.timelines import local_path
 
 _MOST_SAID = 5
@@ -70,10 +70,9 @@ def restore_checkpoint(path: str | os.PathLike[str], objects: Mapping[str, Any])
             f"{'; '.join(problems[:_MOST_SAID])}{f'; and {more} more' if more > 0 else ''}. Build "
             "the same objects as those that were saved."
         )
-    # What may still refuse its state comes first.
-    ordered = sorted(states.values(), key=lambda state: state.kind != "state_dict")
+    ordered = sorted(states.values(), key=lambda state: not state.may_refuse)
     found = {state.name: state.put(stored[state.name]["state"], arrays) for state in ordered}
-    return {name: found[name] for name, state in states.items() if state.kind == "function"}
+    return {n: found[n] for n, state in states.items() if isinstance(state, FunctionState)}
 
 
 def _without_none(objects: Any) -> Any:
@@ -88,7 +87,7 @@ def _problems(
     if state.kind == stored["kind"]:
         yield from state.differences(stored["state"], arrays)
     else:
-        yield f"{state.name} was saved by its {stored['kind']}, and has {state.kind} here"
+        yield f"{state.name} was saved as {stored['kind']}, and is {state.kind} here"
 
 
 def _require_same_names(place: Path, stored: Mapping[str, Any], objects: Mapping[str, Any]) -> None:

@@ -24,6 +24,10 @@ class SavableState(ABC):
     """
 
     kind: ClassVar[str]
+    """What it is saved as."""
+
+    may_refuse: ClassVar[bool] = False
+    """Whether `put` may raise though no `differences` were found."""
 
     def __init__(self, name: str, state: Any) -> None:
         self.name = name
@@ -110,7 +114,8 @@ class VariablesState(SavableState):
 class DictState(SavableState):
     """The `state_dict()` of an object, given back by `load_state_dict`, which checks it."""
 
-    kind = "state_dict"
+    kind = "a state_dict"
+    may_refuse = True
 
     def __init__(self, name: str, thing: Any) -> None:
         super().__init__(name, thing.state_dict())
@@ -130,6 +135,9 @@ class DictState(SavableState):
 class ModuleState(DictState):
     """That of a torch module. Its buffers may be infinite, as masks are."""
 
+    kind = "a torch module"
+    may_refuse = False
+
     def __init__(self, name: str, module: Any) -> None:
         super().__init__(name, module)
         self._parameters = {key for key, _ in module.named_parameters(remove_duplicate=False)}
@@ -147,6 +155,9 @@ class OptimizerState(DictState):
     Torch's own state says neither; by the one a wrong optimizer is told, by the other a loop
     goes on counting.
     """
+
+    kind = "a torch optimizer"
+    may_refuse = False
 
     def __init__(self, name: str, optimizer: Any) -> None:
         super().__init__(name, optimizer)
@@ -176,7 +187,7 @@ class OptimizerState(DictState):
 class FunctionState(SavableState):
     """What a function returns: a value that is another one after each step."""
 
-    kind = "function"
+    kind = "a function's value"
 
     def differences(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
         yield from differences(stored, self.state, self.name)

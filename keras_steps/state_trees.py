@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import copy
-import re
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 import numpy as np
 
+from keras_steps.framework_arrays import array_again, array_apart, array_in_words, is_array
+
 _PLAIN = (type(None), bool, int, float, str)
-_FRAMEWORKS = ("jax", "torch", "tensorflow")
-_NUMBERS = re.compile(r"bool|u?int|b?float|complex")
 
 
 def taken_apart(value: Any, name: str, arrays: MutableMapping[str, Any]) -> Any:
@@ -29,8 +28,8 @@ def taken_apart(value: Any, name: str, arrays: MutableMapping[str, Any]) -> Any:
     """
     if type(value) in _PLAIN:
         return value
-    if _framework_of(value) is not None:
-        return _array_apart(value, name, arrays)
+    if is_array(value):
+        return array_apart(value, name, arrays)
     if isinstance(value, dict):
         for key in value:
             if type(key) not in _PLAIN:
@@ -70,7 +69,7 @@ def put_together(structure: Any, arrays: Mapping[str, np.ndarray], like: Any = N
     if not isinstance(structure, dict):
         return structure
     if "array" in structure:
-        return _array_again(structure, arrays[structure["array"]], like)
+        return array_again(structure, arrays[structure["array"]], like)
     (kind, stored), *_ = structure.items()
     if kind == "dict":
         old = like if isinstance(like, dict) else {}
@@ -98,12 +97,12 @@ def differences(structure: Any, like: Any, name: str) -> Iterator[str]:
 
     Plain values may differ, and a number may have become a scalar array, or the reverse.
     """
-    is_array, is_here = isinstance(structure, dict) and "array" in structure, _is_array(like)
-    if is_array and is_here:
-        kinds = [_kind(structure), _kind(_array_apart(like, name, {}))]
+    is_there, is_here = isinstance(structure, dict) and "array" in structure, is_array(like)
+    if is_there and is_here:
+        kinds = [array_in_words(structure), array_in_words(array_apart(like, name, {}))]
         if kinds[0] != kinds[1]:
             yield f"{name} is {kinds[0]} in the file, and {kinds[1]} here"
-    elif is_array or is_here or not isinstance(structure, dict):
+    elif is_there or is_here or not isinstance(structure, dict):
         if not (_is_scalar(structure) and _is_scalar(like)):
             yield f"{name} is {_said(structure)} in the file, and {_said_of(like)} here"
     elif "dict" in structure and isinstance(like, dict):
@@ -121,88 +120,6 @@ def differences(structure: Any, like: Any, name: str) -> Iterator[str]:
             return
         for number, (one, other) in enumerate(zip(stored, parts, strict=True)):
             yield from differences(one, other, f"{name}/{number}")
-
-
-def _framework_of(value: Any) -> str | None:
-    """Which framework's array a value is, if it is one."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        return "numpy"
-    jax, torch, tensorflow = (sys.modules.get(name) for name in _FRAMEWORKS)
-    if jax is not None and isinstance(value, jax.Array):
-        return "jax"
-    if torch is not None and isinstance(value, torch.Tensor):
-        return "torch"
-    if tensorflow is not None and isinstance(value, tensorflow.Tensor):
-        return "tensorflow"
-    return None
-
-
-def _is_array(value: Any) -> bool:
-    return _framework_of(value) is not None
-
-
-def _array_apart(value: Any, name: str, arrays: MutableMapping[str, Any]) -> dict[str, Any]:
-    framework = _framework_of(value)
-    described: dict[str, Any] = {"of": framework}
-    if framework == "jax":
-        import jax
-
-        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
-            described["random"] = str(jax.random.key_impl(value))
-            value = jax.random.key_data(value)
-        elif value.weak_type and not value.shape:  # it gives way to the types of others
-            described["is_weak"] = True
-    if hasattr(value, "full_tensor"):
-        raise TypeError(
-            f"{name} must be a whole tensor; received {type(value).__name__}, which is divided "
-            "among several processes. Pass a function that returns the full tensors."
-        )
-    kind = str(getattr(value.dtype, "name", value.dtype)).removeprefix("torch.")
-    if not _NUMBERS.match(kind):
-        raise TypeError(f"{name} must hold numbers; received an array of the type {kind}.")
-    key = re.sub(r"[^\w./-]", "_", name if "/" in name else f"{name}/value")
-    while key in arrays:
-        key += "_"
-    arrays[key] = value
-    return {"array": key, "shape": list(value.shape), "dtype": kind, **described}
-
-
-def _array_again(structure: Mapping[str, Any], array: np.ndarray, like: Any) -> Any:
-    framework = structure["of"]
-    if framework == "jax":
-        return _jax_array(structure, array, like)
-    if framework == "torch":
-        return _torch_tensor(structure["dtype"], array, like)
-    if framework == "tensorflow":
-        import tensorflow as tf
-
-        return tf.constant(array)
-    return array[()] if isinstance(like, np.generic) else array
-
-
-def _jax_array(structure: Mapping[str, Any], array: np.ndarray, like: Any) -> Any:
-    import jax
-
-    is_weak = structure.get("is_weak", False)
-    new = jax.numpy.asarray(array.item() if is_weak else array)
-    if "random" in structure:
-        new = jax.random.wrap_key_data(new, impl=structure["random"])
-    if isinstance(like, jax.Array) and like.committed:
-        return jax.device_put(new, like.sharding)
-    return new
-
-
-def _torch_tensor(kind: str, array: np.ndarray, like: Any) -> Any:
-    """Through its bits, where torch knows no such array."""
-    import torch
-
-    wanted = getattr(torch, kind)
-    is_named = kind == "bfloat16" or kind.startswith("float8")
-    source = array.view(f"i{array.itemsize}") if is_named else array
-    new = torch.from_numpy(source).view(wanted) if is_named else torch.from_numpy(source)
-    if isinstance(like, torch.Tensor):
-        return new.to(like.device).requires_grad_(like.requires_grad)
-    return new
 
 
 def _parts_of(value: Any) -> tuple[str | None, list[Any]]:
@@ -235,20 +152,14 @@ def _is_scalar(thing: Any) -> bool:
         return True
     if isinstance(thing, dict):
         return thing.get("shape") == [] and "array" in thing
-    return _is_array(thing) and not thing.shape
-
-
-def _kind(structure: Mapping[str, Any]) -> str:
-    """An array in words."""
-    random = f", of random keys {structure['random']}" if "random" in structure else ""
-    return f"{structure['dtype']} of shape {tuple(structure['shape'])}{random}"
+    return is_array(thing) and not thing.shape
 
 
 def _said(structure: Any) -> str:
     if not isinstance(structure, dict):
         return repr(structure)
     (kind, stored), *_ = structure.items()
-    return _kind(structure) if kind == "array" else f"a {kind} of {len(stored)}"
+    return array_in_words(structure) if kind == "array" else f"a {kind} of {len(stored)}"
 
 
 def _said_of(state: Any) -> str:

@@ -384,7 +384,10 @@ def wider():
             lambda: {"model": make_network(1, width=5), "state": None},
             r"kernel(:0)? is float32 of shape \(4, 8\) in the file, and float32 of shape \(4, 5\)",
         ),
-        (lambda: {"model": print, "state": None}, "model was saved by its variables, and has fun"),
+        (
+            lambda: {"model": print, "state": None},
+            "model was saved as variables, and is a function",
+        ),
         (
             lambda: {"model": None, "state": lambda: {"a": np.zeros(4), "b": [1, None]}},
             r"state/a is float64 of shape \(3,\) in the file, and float64 of shape \(4,\) here",
@@ -668,6 +671,8 @@ def test_torch_objects_that_do_not_fit_are_told_before_any_is_changed(tmp_path):
     before = copy.deepcopy(given["network"].state_dict())
     with pytest.raises(ValueError, match=r"network/weight is float32 of shape \(3, 4\).*shapes"):
         ks.restore_checkpoint(path, given)
+    with pytest.raises(ValueError, match="optimizer was saved as a torch optimizer, and is a tor"):
+        ks.restore_checkpoint(path, {"network": None, "optimizer": given["network"]})
     torch.testing.assert_close(given["network"].state_dict(), before, rtol=0, atol=0)
 
 
