@@ -113,7 +113,12 @@ class Scheduled(StepCallback):
                 "can't hold the schedule's values. An optimizer built with a whole number, as "
                 "SGD(1), has such a learning rate; write SGD(1.0)."
             )
-        run.variables.require(variable, type(self).__name__)
+        if not run.variables.holds(variable):
+            raise ValueError(
+                f"{type(self).__name__}: {variable!r} is no variable of the model or of its "
+                "optimizer, so JAX's compiled training step takes its value for a constant. Make "
+                "it an attribute of the model or the optimizer before the first fit."
+            )
         return lambda value, variables: variables.assign(variable, value)
 
 

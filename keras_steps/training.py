@@ -10,6 +10,7 @@ from keras_steps import preflight
 from keras_steps.distribution import metrics_are_shared
 from keras_steps.keras_internals import (
     Variables,
+    counter_of,
     has_keras_train_step,
     is_loss_scaled,
     mean_metrics,
@@ -111,6 +112,13 @@ class FitTraining(Training):
     def optimizer_of(self, callback: StepCallback) -> Any:
         optimizer = callback.optimizer_of(self.model)
         preflight.refuse(self.model, optimizer)
+        if not self.variables.holds(counter_of(optimizer)[0]):
+            raise ValueError(
+                f"{type(callback).__name__}(optimizer={callback.optimizer!r}): on JAX fit's "
+                "training step gets the variables of model.optimizer, and the counter of this "
+                f"{type(optimizer).__name__} is not among them. Give the model an optimizer that "
+                "has the variables of both, as docs/gan.md shows."
+            )
         return optimizer
 
     def counts_each_batch(self, optimizer: Any) -> bool:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from curves import curve, steps
-from flavours import IS_TF_KERAS, keras_to_numpy
+from flavours import FLAVOUR, IS_TF_KERAS, fit, keras, keras_to_numpy, make_model
 from gans import compiled, counters, make_gan, state, train
 
 import keras_steps as ks
@@ -71,6 +71,20 @@ def test_c24_both_counters_have_their_own_firings_rates_and_curves(tmp_path):
         assert curve(d_run, "g_step") == [(10, 2), (20, 4), (30, 6), (40, 8)]
         reports[form] = [values(found["all"], name) for name in ("g_loss", "d_loss")]
     np.testing.assert_allclose(reports["in fit"], reports["in a loop"], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.skipif(FLAVOUR != "jax", reason="elsewhere the counter lives in the optimizer")
+@pytest.mark.parametrize("callback", [ks.StopAtStep, ks.StepHistory, ks.StepBackupAndRestore])
+def test_an_optimizer_whose_variables_fit_does_not_get_is_refused(callback, tmp_path):
+    model = make_model()
+    model.d_optimizer = keras.optimizers.SGD()
+    where = tmp_path if callback is ks.StepBackupAndRestore else 3
+    with pytest.raises(
+        ValueError,
+        match=r"(optimizer='d_optimizer'\): on JAX .* the counter of this SGD is not among them\.)",
+    ):
+        fit(model, [callback(where, **D)])
+    assert ks.global_step(model) == 0
 
 
 @pytest.mark.slow

@@ -56,8 +56,9 @@ class Variables:
         else:
             variable.assign(number)
 
-    def require(self, variable: Any, asked_by: str) -> None:
-        """Raise if the training step would not see what is assigned to `variable`."""
+    def holds(self, variable: Any) -> bool:
+        """Whether the training step sees what is assigned to `variable`, and may change it."""
+        return True
 
     @contextmanager
     def published(self) -> Iterator[None]:
@@ -92,15 +93,12 @@ class JaxState(Variables):
         values[index] = _placed_like(values[index], value)
         self.state = (*self.state[:group], values, *self.state[group + 1 :])
 
-    def require(self, variable: Any, asked_by: str) -> None:
+    def holds(self, variable: Any) -> bool:
         try:
             self.place(variable)
         except LookupError:
-            raise ValueError(
-                f"{asked_by}: {variable!r} is no variable of the model or of its optimizer, so "
-                "JAX's compiled training step takes its value for a constant. Make it an "
-                "attribute of the model or the optimizer before the first fit."
-            ) from None
+            return False
+        return True
 
     def place(self, variable: Any) -> tuple[int, int]:
         """Where in the state `variable` is; LookupError if it is no part of it."""
