@@ -30,7 +30,7 @@ class LoopData:
     def __init__(self, model: Any) -> None:
         self._model = model
         self.found_size: dict[str, int] = {}
-        """The batches that epochs had whose data were their own iterator."""
+        """The batches read in epochs whose data were their own iterator, or that were left."""
         self._epoch = 0
 
     def resume(
@@ -63,7 +63,7 @@ class LoopData:
                     "begin anew in another directory."
                 )
         else:
-            replay_pass(data)
+            replay_pass(data, self.found_size.get(str(epoch)))
         return True
 
     def opened(self, epoch: int, data: Any, *, resumed: bool) -> Iterator[Any]:
@@ -75,9 +75,9 @@ class LoopData:
         self._skipping.over(iterator, 0)
         return iterator
 
-    def closed(self, epoch: int, data: Any, batches: int) -> None:
-        """Told behind an epoch how many batches of it were read."""
-        if isinstance(data, Iterator):
+    def closed(self, epoch: int, data: Any, batches: int, *, is_left: bool) -> None:
+        """Told behind an epoch how many batches of it were read, and whether a `break` left it."""
+        if isinstance(data, Iterator) or is_left:
             self.found_size[str(epoch)] = batches
 
     def _fitting(self, batch: Any) -> Any:
@@ -154,12 +154,14 @@ class LoopPosition:
         self._data = data
         return self.training_data.opened(epoch, data, resumed=resumption is not None)
 
-    def close_epoch(self, *, is_complete: bool) -> None:
-        """Behind an epoch: whether its data have ended, or a `break` has left it for done."""
+    def close_epoch(self, *, is_complete: bool, is_left: bool = False) -> None:
+        """Behind an epoch: whether it is done, and whether a `break` has left it for that."""
         if self._backup is not None and self.epoch.is_open:
             self.epoch.is_open, self.epoch.has_seen_the_end = False, is_complete
             assert self.run.epoch is not None
-            self.training_data.closed(self.run.epoch, self._data, self.batches_done)
+            self.training_data.closed(
+                self.run.epoch, self._data, self.batches_done, is_left=is_left
+            )
 
     def stop(self) -> None:
         """The run was stopped; one that is to go on another time is saved at once."""

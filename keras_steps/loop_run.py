@@ -71,7 +71,7 @@ class LoopRun:
         training.forget_stop_of_others()
         if training.is_stopping:
             return None
-        self.position.close_epoch(is_complete=True)  # a `break` has left it
+        self.position.close_epoch(is_complete=True, is_left=True)  # where it is open still
         run.epoch = 0 if run.epoch is None else run.epoch + 1
         iterator = self.position.open_epoch(run.epoch, data)
         if iterator is None:
@@ -114,7 +114,7 @@ class LoopRun:
     def end(self) -> None:
         """The run is done: fire what is due at its end, close the writers."""
         self._training.forget_stop_of_others()
-        self.position.close_epoch(is_complete=not self._training.is_stopping)
+        self.position.close_epoch(is_complete=not self._training.is_stopping, is_left=True)
         if self.run.executions:
             self.run.close_epoch()
         self.run.end({})

@@ -111,7 +111,9 @@ def a_model():
     return model
 
 
-def script(directory, make_data, *, killed_at=None, callbacks=(), every=4, epochs=EPOCHS):
+def script(
+    directory, make_data, *, killed_at=None, callbacks=(), every=4, epochs=EPOCHS, left_every=None
+):
     """A training script, from its first line; returns the model and what was seen of it."""
     model = a_model()
     step, recorder = by_train_on_batch(model), Recorder(3)
@@ -123,6 +125,8 @@ def script(directory, make_data, *, killed_at=None, callbacks=(), every=4, epoch
                     the_loop.log(loss=step(np.asarray(x), np.asarray(y))[0])
                     if ks.global_step(model) == killed_at:
                         raise Killed
+                    if left_every and ks.global_step(model) % left_every == 0:
+                        break
     except Killed:
         pass
     return model, recorder, the_loop
@@ -142,6 +146,16 @@ KINDS = [
     pytest.param(make, id=name, marks=pytest.mark.slow if name in SLOW else ())
     for name, make in DATA.items()
 ]
+
+
+@pytest.mark.parametrize("make_data", KINDS)
+def test_goes_on_where_a_break_has_left_earlier_epochs(make_data, tmp_path):
+    whole, *_ = script(tmp_path / "whole", make_data, left_every=3)
+    assert ks.global_step(whole) == 9
+    for killed_at in (5, 8, None):
+        model, *_ = script(tmp_path / "backup", make_data, killed_at=killed_at, left_every=3)
+    assert ks.global_step(model) == 9
+    np.testing.assert_equal(state_of(model), state_of(whole))
 
 
 @pytest.mark.parametrize("make_data", KINDS)

@@ -87,18 +87,22 @@ def seek_within(iterator: Any, batches: int) -> int:
     return done
 
 
-def replay_pass(data: Any) -> None:
+def replay_pass(data: Any, batches: int | None) -> None:
     """Do to the order of data what an iterator over them did that a loop has made.
 
     A tf.data.Dataset counts its iterators, a torch DataLoader has generators of its own.
+
+    Args:
+        data: The data of an epoch that is done.
+        batches: How many a loop had read when it left them; None: all.
     """
     if hasattr(data, "element_spec"):
         iter(data)
     elif hasattr(data, "_index_sampler"):
-        replay_sampler(data, 1, twice=False, to_the_end=True)
+        replay_sampler(data, 1, twice=False, asked=batches)
 
 
-def replay_sampler(loader: Any, passes: int, *, twice: bool, to_the_end: bool = False) -> None:
+def replay_sampler(loader: Any, passes: int, *, twice: bool, asked: int | None) -> None:
     """Let a torch DataLoader's own generator or sampler go through so many passes.
 
     Those of torch take a seed from the global random state for each pass, unless they have
@@ -109,8 +113,8 @@ def replay_sampler(loader: Any, passes: int, *, twice: bool, to_the_end: bool = 
             remembers of earlier passes is its own affair.
         passes: How many passes there were.
         twice: Whether an iterator more was made after each, of which nothing was read.
-        to_the_end: Whether each was asked for a batch more than it has. Torch's RandomSampler
-            draws another order then.
+        asked: How many batches each was asked for; None: for one more than it has. Torch's
+            RandomSampler draws another order then.
     """
     import torch
 
@@ -120,9 +124,7 @@ def replay_sampler(loader: Any, passes: int, *, twice: bool, to_the_end: bool = 
     if are_known and all(getattr(s, "generator", None) is None for s in (*samplers, loader)):
         return
     ahead = loader.num_workers * (loader.prefetch_factor or 0)
-    goes_on = to_the_end or loader.num_workers or not has_indices
-    whole = None if goes_on else len(loader)
-    taken = [whole, *([ahead] if twice else [])]
+    taken = [None if asked is None else asked + ahead, *([ahead] if twice else [])]
     for count in taken * passes:
         torch.empty((), dtype=torch.int64).random_(generator=loader.generator)  # for workers
         for _ in itertools.islice(loader._index_sampler, count) if has_indices else ():

@@ -84,7 +84,9 @@ class _EpochIteratorData(TrainingData):
             for _ in range(passes * (2 if twice else 1)):
                 iter(adapter._dataset if dataset is None else dataset)
         elif hasattr(adapter, "_dataloader"):
-            replay_sampler(adapter._dataloader, passes, twice=not source.steps_per_epoch)
+            loader = adapter._dataloader
+            asked = len(loader) if loader._dataset_kind == 0 else None  # 0: it has indices
+            replay_sampler(loader, passes, twice=not source.steps_per_epoch, asked=asked)
         elif hasattr(adapter, "generator") and passes:
             for _ in adapter.generator():
                 pass
