@@ -146,6 +146,14 @@ class CheckpointSession:
 
         self._workers.by_chief(finish)
 
+    def let_write(self) -> None:
+        """Wait for the last write, by itself: the other workers may not know of the end.
+
+        Raises:
+            Exception: What it has raised.
+        """
+        self._wait()
+
     def _take_up(self, step: int, action: Callable[[], None]) -> None:
         """Know on all workers what the directory holds after an action of the chief."""
 

@@ -94,6 +94,7 @@ class FitAdapter(StandIn):
             self.run.evaluations.prefixes.append("val_")
         self.run.call_the_roll(
             {
+                "what trains": "fit",
                 "batches an epoch": self.position.params.get("steps"),
                 "batches an execution": self.run.batches,
                 "epochs": [self.call.initial_epoch, self.call.epochs],

@@ -119,7 +119,7 @@ class LoopPosition:
     def begin(self, run: Run) -> bool:
         """Restore what there is, and begin the run; whether it is known that it is over."""
         self.run = run
-        run.call_the_roll({})
+        run.call_the_roll({"what trains": "a StepLoop"})
         is_over = self._restore(run)
         run.call_the_roll({"the step": [clock.step for clock in run.clocks]})
         return is_over

@@ -35,8 +35,8 @@ def hold(backend: str, seat: Seat, plan: Mapping[str, Any]) -> None:
     Args:
         backend: Whose processes they are; see `joining_backend`.
         seat: This worker's place.
-        plan: What all of them have to have in common, as JSON can hold it. A value of None
-            fits to every other.
+        plan: What all of them have to have in common, as JSON can hold it. A value of None, or
+            none of that name, fits to every other.
 
     Raises:
         RuntimeError: If a worker's plan is another one, or it does not come.
@@ -45,14 +45,18 @@ def hold(backend: str, seat: Seat, plan: Mapping[str, Any]) -> None:
     store.put(f"{call}/{seat.index}", json.dumps(plan))
     others = [index for index in range(seat.count) if index != seat.index]
     plans = {index: json.loads(_awaited(store, call, index, seat)) for index in others}
-    for index, theirs in plans.items():
-        for what, mine in plan.items():
-            if None in (mine, theirs[what]) or mine == theirs[what]:
-                continue
+    plans[seat.index] = json.loads(json.dumps(plan))
+    for what in plan:
+        known = {i: theirs[what] for i, theirs in plans.items() if theirs.get(what) is not None}
+        if not known:
+            continue
+        one = seat.index if seat.index in known else min(known)
+        other = next((i for i in sorted(known) if known[i] != known[one]), None)
+        if other is not None:
             _let_all_see(store, call, seat, others)
             raise RuntimeError(
                 f"the workers of a run have to do the same, and differ in {what}: worker "
-                f"{seat.index} has {_said(mine)}, worker {index} {_said(theirs[what])}. They "
+                f"{one} has {_said(known[one])}, worker {other} {_said(known[other])}. They "
                 "would wait for each other for ever. Give all of them the same callbacks, in the "
                 "same order and with the same arguments, as many batches, and the same step."
             )

@@ -58,6 +58,23 @@ def test_what_differs_is_said(monkeypatch, change, message):
         hold(monkeypatch, PLAN, PLAN, {**PLAN, **change})
 
 
+def test_one_that_can_not_know_sees_that_the_others_differ(monkeypatch):
+    plans = [{**PLAN, "batches an epoch": number} for number in (None, 5, 7)]
+    with pytest.raises(RuntimeError, match="batches an epoch: worker 1 has 5, worker 2 7"):
+        hold(monkeypatch, *plans)
+
+
+def test_a_loop_and_a_fit_are_told_apart(monkeypatch):
+    fit, loop = ({**PLAN, "what trains": what} for what in ("fit", "a StepLoop"))
+    del loop["batches an epoch"]
+    for mine, theirs, message in [
+        (fit, loop, "fit, worker 1 a StepL"),
+        (loop, fit, "a StepLoop, "),
+    ]:
+        with pytest.raises(RuntimeError, match=f"what trains: worker 0 has {message}"):
+            hold(monkeypatch, mine, theirs)
+
+
 def test_one_that_does_not_come_is_named(monkeypatch):
     monkeypatch.setattr(roll_call, "WARNED_AFTER", 0.0)
     monkeypatch.setattr(roll_call, "WAITED_FOR", 1e-3)

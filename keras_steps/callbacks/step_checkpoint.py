@@ -200,7 +200,7 @@ class StepCheckpoint(StepCallback):
     def break_off(self, run: Run) -> None:
         session, self._session, self._run = self._session, None, None
         if session is not None:
-            session.end(None)
+            session.let_write()
 
     def refuse_loop(self, training: LoopTraining) -> None:
         if training.model is None and self._contents.needs_model:

@@ -53,6 +53,11 @@ class _JaxKeyValues(KeyValues):
         from jax._src import distributed
 
         self._client: Any = distributed.global_state.client
+        if self._client is None:  # a pod's processes know each other without it
+            raise RuntimeError(
+                "the processes of JAX have no way to tell each other what they are about to do. "
+                "Call keras.distribution.initialize() or jax.distributed.initialize() first."
+            )
 
     def put(self, key: str, value: str) -> None:
         self._client.key_value_set(key, value)

@@ -28,6 +28,7 @@ from flavours import (
 )
 
 import keras_steps as ks
+from keras_steps.agreement import Workers
 from keras_steps.callbacks.evaluate_every_n import EvaluateEveryN
 from keras_steps.callbacks.step_backup_and_restore import StepBackupAndRestore
 from keras_steps.callbacks.step_checkpoint import StepCheckpoint
@@ -734,6 +735,26 @@ def test_a_failure_is_told_once(tmp_path):
     assert ks.global_step(model) == 8
     fit(model, [callback])
     assert steps_in(tmp_path) == [4, 12, 16, 18]
+
+
+def test_a_fit_that_is_broken_off_waits_for_no_other_worker(tmp_path, monkeypatch):
+    """The others may not know of the error, and be waiting in a batch."""
+    asked, by_chief = [], Workers.by_chief
+
+    def counted(workers, action):
+        asked.append(action)
+        return by_chief(workers, action)
+
+    def fails(step, logs):
+        asked.clear()
+        raise OSError("full")
+
+    monkeypatch.setattr(Workers, "by_chief", counted)
+    model = make_model()
+    with pytest.raises(OSError, match="full"):
+        fit(model, [saves(tmp_path, 4), ks.OnStep(ks.AtSteps(6), fails)])
+    assert asked == []
+    assert [c.step for c in ks.list_checkpoints(tmp_path)] == [4]
 
 
 def test_a_failure_in_a_fit_that_is_broken_off_is_told_at_once(tmp_path):
