@@ -182,7 +182,12 @@ def _sum_on_tensorflow(values: list[Any]) -> Any:
 def _sum_on_jax(values: list[Any]) -> Any:
     """Of MOST_KEPT values at most, as one call that is compiled for that many."""
     number = len(values)
-    return _jax_sum()([*values, *[values[-1]] * (MOST_KEPT - number)], number)
+    try:
+        return _jax_sum()([*values, *[values[-1]] * (MOST_KEPT - number)], number)
+    except ValueError as error:
+        if "incompatible devices" not in str(error):
+            raise
+        return _sum_here(values)
 
 
 @functools.cache
@@ -191,7 +196,7 @@ def _jax_sum() -> Callable[[list[Any], int], Any]:
     import jax.numpy as jnp
 
     def add_up(values: list[Any], number: Any) -> Any:
-        stacked = jnp.stack([jnp.asarray(value, jnp.float32) for value in values])
+        stacked = jnp.stack([jnp.asarray(value, float) for value in values])  # float64 with x64
         return jnp.sum(jnp.where(jnp.arange(len(values)) < number, stacked, 0.0))
 
     return jax.jit(add_up)

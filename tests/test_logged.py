@@ -1,6 +1,9 @@
 """What a loop logs: sums of values that nobody has waited for, and what is refused."""
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -61,6 +64,42 @@ def test_of_other_types_the_sum_is_as_exact(dtype):
     accumulator.take(on_device(256, dtype))
     accumulator.fetch()
     assert accumulator.total == sum(range(MOST_KEPT)) + 256
+
+
+@pytest.mark.skipif(FLAVOUR != "jax", reason="the others sum in 64 bits always")
+def test_jax_sums_in_64_bits_where_it_has_them():
+    import jax
+
+    with jax.enable_x64(True):
+        accumulator = accumulator_for(on_device(1e40, "float64"))
+        for _ in range(3):
+            accumulator.take(on_device(1e40, "float64"))
+        accumulator.fetch()
+    assert (accumulator.total, accumulator.broken) == (3e40, 0)
+
+
+@pytest.mark.skipif(FLAVOUR != "jax", reason="the others' sums are made on one device")
+def test_jax_scalars_of_several_devices_are_summed():
+    program = """
+import jax, jax.numpy as jnp
+from keras_steps.device_scalars import accumulator_for
+values = [jax.device_put(jnp.float32(n), device) for n, device in enumerate(jax.devices(), 1)]
+accumulator = accumulator_for(values[0])
+for value in values:
+    accumulator.take(value)
+accumulator.fetch()
+print(accumulator.total, accumulator.count)
+"""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | flags,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "3.0 2\n"
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
