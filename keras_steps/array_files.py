@@ -19,6 +19,9 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         path: The file; what is there is written over.
         arrays: By name. A name has a slash, so that it is no argument of `np.savez`.
 
+    Raises:
+        TypeError: If one holds Python objects.
+
     Example:
 
     >>> import tempfile
@@ -27,7 +30,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     >>> read_arrays(path, {"a/b": "int8"})
     {'a/b': array([0, 1, 2], dtype=int8)}
     """
-    storable: dict[str, Any] = {key: _storable(array) for key, array in arrays.items()}
+    storable: dict[str, Any] = {key: _storable(key, array) for key, array in arrays.items()}
     with path.open("wb") as file:
         np.savez(file, **storable)
 
@@ -43,7 +46,9 @@ def read_arrays(path: Path, kinds: Mapping[str, str]) -> dict[str, np.ndarray]:
         return {key: _restored(stored[key], kind) for key, kind in kinds.items()}
 
 
-def _storable(array: np.ndarray) -> np.ndarray:
+def _storable(key: str, array: np.ndarray) -> np.ndarray:
+    if array.dtype.hasobject:  # NumPy would pickle it, and no reader here takes it
+        raise TypeError(f"{key} must hold numbers; received an array of Python objects.")
     is_known = np.dtype(array.dtype.str) == array.dtype
     return array if is_known else array.view(f"u{array.dtype.itemsize}")
 

@@ -85,7 +85,8 @@ class ObjectContents:
     def require(self, model: Any) -> None:
         for name, thing in self._objects.items():
             state = state_of(name, thing)
-            if not isinstance(state, VariablesState):  # these may be made in the first step
+            may_be_built = isinstance(state, VariablesState) and not state.state
+            if not may_be_built:  # by the first step
                 state.taken_apart({})
 
     def prepare(self, model: Any) -> PreparedSave:

@@ -44,14 +44,24 @@ def array_apart(value: Any, name: str, arrays: MutableMapping[str, Any]) -> dict
             f"{name} must be a whole tensor; received {type(value).__name__}, which is divided "
             "among several processes. Pass a function that returns the full tensors."
         )
-    kind = str(getattr(value.dtype, "name", value.dtype)).removeprefix("torch.")
-    if not _NUMBERS.match(kind):
-        raise TypeError(f"{name} must hold numbers; received an array of the type {kind}.")
+    kind = type_of_numbers(value, name)
     key = re.sub(r"[^\w./-]", "_", name if "/" in name else f"{name}/value")
     while key in arrays:
         key += "_"
     arrays[key] = value
     return {"array": key, "shape": list(value.shape), "dtype": kind, **described}
+
+
+def type_of_numbers(value: Any, name: str) -> str:
+    """The name of the type of an array, or of a variable of any backend.
+
+    Raises:
+        TypeError: If it doesn't hold numbers, naming the place.
+    """
+    kind = str(getattr(value.dtype, "name", value.dtype)).removeprefix("torch.")
+    if not _NUMBERS.match(kind):
+        raise TypeError(f"{name} must hold numbers; received an array of the type {kind}.")
+    return kind
 
 
 def array_again(structure: Mapping[str, Any], array: np.ndarray, like: Any) -> Any:

@@ -62,6 +62,7 @@ def read_arrays_of(path: Path, states: Iterable[Any]) -> dict[str, np.ndarray]:
 
     Raises:
         ValueError: If it is damaged.
+        OSError: If it can't be read.
     """
     kinds = dict(pair for state in states for pair in array_names(state))
     with _damage_told(path):
@@ -74,6 +75,8 @@ def _damage_told(path: Path) -> Iterator[None]:
     path.open("rb").close()  # what the system refuses is no damage
     try:
         yield
+    except (MemoryError, ImportError, OSError):  # so is what the machine lacks
+        raise
     except Exception as error:
         raise ValueError(
             f"{path} is damaged: {error}. latest_checkpoint(directory) gives the newest that is "

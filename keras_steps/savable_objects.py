@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from keras_steps.arguments import takes
+from keras_steps.framework_arrays import type_of_numbers
 from keras_steps.keras_internals import assigned, by_replica, for_replicas, object_variables
 from keras_steps.state_trees import differences, put_together, taken_apart
 from keras_steps.step_sources import set_updates_of, updates_of
@@ -70,8 +71,9 @@ class VariablesState(SavableState):
             )
         parts = []
         for key, variable in self.state.items():
-            arrays[f"{self.name}/{key}"] = variable
-            parts.append([key, {"array": f"{self.name}/{key}", "dtype": _kind_of(variable)[1]}])
+            place = f"{self.name}/{key}"
+            arrays[place] = variable
+            parts.append([key, {"array": place, "dtype": type_of_numbers(variable, place)}])
         return {"dict": parts}
 
     def is_trained(self, key: str) -> bool:

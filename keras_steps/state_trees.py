@@ -83,7 +83,7 @@ def put_together(structure: Any, arrays: Mapping[str, np.ndarray], like: Any = N
     parts = [put_together(part, arrays, one) for part, one in zip(stored, aligned, strict=True)]
     if kind == "list":
         return parts
-    if kind == "tuple":
+    if kind.split()[0] == "tuple":
         is_named = hasattr(like, "_fields") and len(like) == len(parts)
         return type(like)(*parts) if is_named else tuple(parts)
     import jax
@@ -123,11 +123,14 @@ def differences(structure: Any, like: Any, name: str) -> Iterator[str]:
 
 
 def _parts_of(value: Any) -> tuple[str | None, list[Any]]:
-    """What a list, tuple or node of JAX's registry consists of, and which of these it is."""
+    """What a list, tuple or node of JAX's registry consists of, and which of these it is.
+
+    Of a named tuple its fields are said as well: in another order they are another state.
+    """
     if isinstance(value, list):
         return "list", value
     if isinstance(value, tuple):
-        return "tuple", list(value)
+        return f"tuple {','.join(getattr(value, '_fields', ()))}".rstrip(), list(value)
     jax = sys.modules.get("jax")
     if jax is None or value is None or isinstance(value, dict):
         return None, []

@@ -1,9 +1,10 @@
 """StepCheckpoint(objects=...) and restore_checkpoint: a loop goes on as if it had not ended."""
 
 import copy
+import errno
 import math
 import re
-from collections import Counter
+from collections import Counter, namedtuple
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from flavours import (
 from loops import batches_of
 
 import keras_steps as ks
+from keras_steps.array_files import write_arrays
 from keras_steps.testing import Recorder
 
 NAN = math.nan
@@ -354,6 +356,26 @@ def test_what_a_function_returns_is_looked_at_before_the_first_step(tmp_path, va
         next(loop.over(range(3)))
 
 
+@pytest.mark.parametrize("fields", [("nu", "mu"), ("mu", "variance"), None])
+def test_a_named_tuple_of_other_fields_is_another_state(tmp_path, fields):
+    state = namedtuple("State", ("mu", "nu"))(np.zeros(2), np.ones(2))
+    path = saved(tmp_path, {"state": lambda: state})
+    other = (np.zeros(2), np.zeros(2))
+    if fields is not None:
+        other = namedtuple("State", fields)(*other)
+    text = f"state is a tuple mu,nu of 2 in the file, and a tuple {','.join(fields or ())}"
+    with pytest.raises(ValueError, match=text.rstrip()):
+        ks.restore_checkpoint(path, {"state": lambda: other})
+    found = ks.restore_checkpoint(path, {"state": lambda: type(state)(*other)})["state"]
+    assert type(found) is type(state)
+    np.testing.assert_equal(found, state)
+
+
+def test_arrays_of_python_objects_are_not_written(tmp_path):
+    with pytest.raises(TypeError, match="a/b must hold numbers; received an array of Python"):
+        write_arrays(tmp_path / "arrays.npz", {"a/b": np.array(["a", None])})
+
+
 def test_what_is_not_built_at_a_save(tmp_path):
     layer = keras.layers.Dense(3)
     saver = ks.StepCheckpoint(tmp_path, 2, objects={"layer": layer})
@@ -467,6 +489,20 @@ def test_c18_no_damage_goes_unseen(tmp_path):
         ks.restore_checkpoint(path, {"state": lambda: state})
 
 
+@pytest.mark.parametrize("error", [MemoryError(), ImportError("ml_dtypes"), OSError(errno.EIO, "")])
+def test_what_the_machine_lacks_is_no_damage(tmp_path, monkeypatch, error):
+    state = {"a": np.arange(20.0)}
+    path = saved(tmp_path, {"state": lambda: state})
+
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(np, "load", fail)
+    with pytest.raises(type(error)) as raised:
+        ks.restore_checkpoint(path, {"state": lambda: state})
+    assert raised.value is error
+
+
 def test_an_evaluation_of_checkpoints_of_objects_says_what_they_are(stored):
     model = make_network(1)
     with pytest.raises(ValueError, match="is a checkpoint of objects.*restore_checkpoint"):
@@ -474,6 +510,16 @@ def test_an_evaluation_of_checkpoints_of_objects_says_what_they_are(stored):
 
 
 # ---------------------------------------------------------------- TensorFlow
+
+
+@on_tensorflow
+def test_variables_of_strings_are_refused_before_the_first_step(tmp_path):
+    import tensorflow as tf
+
+    saver = ks.StepCheckpoint(tmp_path, objects={"v": tf.Variable(["a", "b"])})
+    loop = ks.StepLoop([saver])
+    with pytest.raises(TypeError, match="v/value must hold numbers; .* of the type string"):
+        next(loop.over(range(3)))
 
 
 @on_tensorflow
