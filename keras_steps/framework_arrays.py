@@ -27,7 +27,7 @@ def array_apart(value: Any, name: str, arrays: MutableMapping[str, Any]) -> dict
         arrays: By keys that no other array has, which read like paths, and have a slash.
 
     Raises:
-        TypeError: If it doesn't hold numbers, or is not whole.
+        TypeError: If it doesn't hold numbers, is not whole, or is sparse.
     """
     framework = _framework_of(value)
     described: dict[str, Any] = {"of": framework}
@@ -43,6 +43,11 @@ def array_apart(value: Any, name: str, arrays: MutableMapping[str, Any]) -> dict
         raise TypeError(
             f"{name} must be a whole tensor; received {type(value).__name__}, which is divided "
             "among several processes. Pass a function that returns the full tensors."
+        )
+    if framework == "torch" and str(value.layout) != "torch.strided":
+        raise TypeError(
+            f"{name} must be a dense tensor; received one of the layout {value.layout}. Pass a "
+            "function that returns its parts, or `tensor.to_dense()`."
         )
     kind = type_of_numbers(value, name)
     key = re.sub(r"[^\w./-]", "_", name if "/" in name else f"{name}/value")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -75,9 +76,12 @@ def _damage_told(path: Path) -> Iterator[None]:
     path.open("rb").close()  # what the system refuses is no damage
     try:
         yield
-    except (MemoryError, ImportError, OSError):  # so is what the machine lacks
+    except (MemoryError, ImportError):  # nor is what the machine lacks
         raise
     except Exception as error:
+        # A damaged offset may lead to before the file's first byte, which is an EINVAL.
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
         raise ValueError(
             f"{path} is damaged: {error}. latest_checkpoint(directory) gives the newest that is "
             "whole."

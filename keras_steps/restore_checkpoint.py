@@ -36,7 +36,9 @@ def restore_checkpoint(path: str | os.PathLike[str], objects: Mapping[str, Any])
 
     Raises:
         ValueError: If names, or shapes, types or numbers of variables, are other ones than in
-            the file; if it is damaged, or no checkpoint of objects. Nothing has been changed then.
+            the file; if it is damaged, or no checkpoint of objects. Nothing has been changed
+            then. (If `load_state_dict` of an object that is not torch's refuses what is in the
+            file, its own error is raised, and a note in it says what was restored before.)
         TypeError: If an argument is of the wrong kind.
         FileNotFoundError: If there is no such file.
 
@@ -71,7 +73,14 @@ def restore_checkpoint(path: str | os.PathLike[str], objects: Mapping[str, Any])
             "the same objects as those that were saved."
         )
     ordered = sorted(states.values(), key=lambda state: not state.may_refuse)
-    found = {state.name: state.put(stored[state.name]["state"], arrays) for state in ordered}
+    found: dict[str, Any] = {}
+    for state in ordered:
+        try:
+            found[state.name] = state.put(stored[state.name]["state"], arrays)
+        except Exception as error:
+            if found:
+                error.add_note(f"Restored before it: {', '.join(map(repr, found))}.")
+            raise
     return {n: found[n] for n, state in states.items() if isinstance(state, FunctionState)}
 
 

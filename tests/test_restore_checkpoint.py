@@ -5,6 +5,7 @@ import errno
 import math
 import re
 from collections import Counter, namedtuple
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -239,6 +240,23 @@ def test_an_object_that_refuses_its_state_is_asked_before_others_are_changed(tmp
         ks.restore_checkpoint(path, {"model": other, "theirs": Refuses()})
     assert raised.value.__notes__ == ["restore_checkpoint called load_state_dict of 'theirs'."]
     np.testing.assert_equal(state_of(other), before)
+
+
+def test_what_was_restored_before_one_refuses_is_said(tmp_path):
+    class Takes(Refuses):
+        def load_state_dict(self, state):
+            pass
+
+    def objects():
+        return {"model": make_network(1), "mine": Takes(), "theirs": Refuses()}
+
+    path = saved(tmp_path, objects())
+    with pytest.raises(RuntimeError, match="cannot read version 1") as raised:
+        ks.restore_checkpoint(path, objects())
+    assert raised.value.__notes__ == [
+        "restore_checkpoint called load_state_dict of 'theirs'.",
+        "Restored before it: 'mine'.",
+    ]
 
 
 @on_keras_3
@@ -484,6 +502,10 @@ def test_c18_no_damage_goes_unseen(tmp_path):
         else:
             np.testing.assert_equal(found, state)
     assert told > len(whole) / 7 * 0.5
+    for place in range(len(whole) - 22, len(whole)):  # the record that all is found by
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x80]) + whole[place + 1 :])
+        with suppress(ValueError):
+            ks.restore_checkpoint(path, {"state": lambda: state})
     path.write_bytes(whole[:-30])
     with pytest.raises(ValueError, match="is damaged: .*latest_checkpoint"):
         ks.restore_checkpoint(path, {"state": lambda: state})
@@ -737,6 +759,29 @@ def test_tensors_of_functions_and_types_that_numpy_lacks(tmp_path):
     for name in state:
         assert found[name].dtype == state[name].dtype
         assert torch.equal(found[name].float(), state[name].float())
+
+
+@on_torch
+def test_sparse_tensors_are_refused_by_name(tmp_path):
+    import torch
+
+    state = {"w": torch.eye(3).to_sparse()}
+    saver = ks.StepCheckpoint(tmp_path, objects={"state": lambda: state})
+    loop = ks.StepLoop([saver])
+    with pytest.raises(TypeError, match="state/w must be a dense tensor; .*torch.sparse_coo"):
+        next(loop.over(range(3)))
+
+
+@on_torch
+def test_tensors_whose_conjugation_or_sign_is_put_off(tmp_path):
+    import torch
+
+    state = {"conj": torch.tensor([1 + 2j]).conj()}
+    state["neg"] = state["conj"].imag
+    assert state["conj"].is_conj() and state["neg"].is_neg()
+    path = saved(tmp_path, {"state": lambda: state})
+    found = ks.restore_checkpoint(path, {"state": lambda: state})["state"]
+    assert found["conj"].tolist() == [1 - 2j] and found["neg"].tolist() == [-2]
 
 
 @on_torch

@@ -101,8 +101,11 @@ def _copy(held: Any) -> np.ndarray:
 
 
 def _copy_of_tensor(tensor: Any) -> np.ndarray:
-    """NumPy has no view of a torch tensor in bfloat16 or float8, but one of its bits."""
-    here = tensor.cpu()
+    """NumPy has no view of a torch tensor in bfloat16 or float8, but one of its bits.
+
+    Nor has it one of a tensor whose conjugation or sign torch has put off.
+    """
+    here = tensor.cpu().resolve_conj().resolve_neg()
     name = str(tensor.dtype).removeprefix("torch.")
     if name == "bfloat16" or name.startswith("float8"):
         import ml_dtypes
