@@ -91,18 +91,21 @@ class ObjectContents:
 
     def prepare(self, model: Any) -> PreparedSave:
         held: dict[str, Any] = {}
-        objects, trained = {}, []
+        objects, checked, may_be_infinite = {}, [], set()
         for name, thing in self._objects.items():
             state = state_of(name, thing)
             taken = state.taken_apart(held)
             objects[name] = {"kind": state.kind, "state": taken}
             parts = taken["dict"] if isinstance(taken, dict) and "dict" in taken else [["", taken]]
-            of_training = [part for key, part in parts if state.is_trained(key)]
-            trained += [key for part in of_training for key, _ in array_names(part)]
+            for key, part in parts:
+                names = [f"objects/{array}" for array, _ in array_names(part)]
+                checked += names if state.is_checked(key) else []
+                may_be_infinite.update(names if state.may_be_infinite(key) else [])
         arrays = copied(held)
         return PreparedSave(
-            {f"objects/{key}": arrays[key] for key in trained},
+            {name: arrays[name.removeprefix("objects/")] for name in checked},
             lambda path: write_objects(path, objects, arrays),
+            may_be_infinite,
         )
 
     def __deepcopy__(self, memo: Any) -> ObjectContents:

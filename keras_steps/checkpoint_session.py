@@ -191,7 +191,7 @@ class CheckpointSession:
         self, step: int, ending: str, prepared: PreparedSave, scores: Mapping[str, float]
     ) -> None:
         weights = {k: a for k, a in prepared.arrays.items() if not k.startswith("metrics/")}
-        name = first_non_finite(weights)
+        name = first_non_finite(weights, prepared.may_be_infinite)
         if name is not None:
             self._refusal = _refusal(step, f"{name} is not finite")
             return

@@ -38,8 +38,12 @@ class SavableState(ABC):
         """See `state_trees.taken_apart`."""
         return taken_apart(self.state, self.name, arrays)
 
-    def is_trained(self, key: str) -> bool:
-        """Whether what it holds under a key has to be finite."""
+    def is_checked(self, key: str) -> bool:
+        """Whether what it holds under a key must be without NaN."""
+        return True
+
+    def may_be_infinite(self, key: str) -> bool:
+        """Whether infinity may be meant there, as in a mask or a best value so far."""
         return True
 
     @abstractmethod
@@ -76,8 +80,11 @@ class VariablesState(SavableState):
             parts.append([key, {"array": place, "dtype": type_of_numbers(variable, place)}])
         return {"dict": parts}
 
-    def is_trained(self, key: str) -> bool:
+    def is_checked(self, key: str) -> bool:
         return not key.startswith(("metric/", "metrics/"))
+
+    def may_be_infinite(self, key: str) -> bool:
+        return not getattr(self.state[key], "trainable", False)
 
     def differences(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
         there, here = self._both(stored, arrays)
@@ -135,17 +142,18 @@ class DictState(SavableState):
 
 
 class ModuleState(DictState):
-    """That of a torch module. Its buffers may be infinite, as masks are."""
+    """That of a torch module. Its buffers may be infinite, as masks are, and what is frozen."""
 
     kind = "a torch module"
     may_refuse = False
 
     def __init__(self, name: str, module: Any) -> None:
         super().__init__(name, module)
-        self._parameters = {key for key, _ in module.named_parameters(remove_duplicate=False)}
+        parameters = module.named_parameters(remove_duplicate=False)
+        self._trained = {key for key, parameter in parameters if parameter.requires_grad}
 
-    def is_trained(self, key: str) -> bool:
-        return key in self._parameters
+    def may_be_infinite(self, key: str) -> bool:
+        return key not in self._trained
 
     def differences(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
         yield from differences(stored, self.state, self.name)

@@ -328,6 +328,41 @@ def test_c43_arrays_of_functions_too_but_neither_plain_values_nor_metrics(tmp_pa
     assert float(keras_to_numpy(metric.result())) == math.inf
 
 
+def test_infinity_that_is_meant_is_saved_and_nan_is_not(tmp_path):
+    layer = keras.layers.BatchNormalization()
+    layer.build((None, 1))
+    state = {"best": np.array(math.inf, "float32"), "mask": np.array([0, -math.inf])}
+    objects = {"layer": layer, "state": lambda: state}
+    saver = ks.StepCheckpoint(tmp_path, 1, objects=objects)
+    scale, offset, mean, variance = layer.get_weights()
+    with (
+        pytest.warns(UserWarning, match="step 2: objects/layer/layer/2.*is not finite"),
+        ks.StepLoop([saver]) as loop,
+    ):
+        for number in loop.over(range(3)):
+            layer.set_weights([scale, offset, mean + [math.inf, NAN, 0][number], variance])
+    assert steps_in(tmp_path) == [1, 3]
+    found = ks.restore_checkpoint(ks.list_checkpoints(tmp_path)[0].path, objects)
+    np.testing.assert_equal(found["state"], state)
+    np.testing.assert_equal(layer.get_weights()[2], [math.inf])
+
+
+@on_torch
+def test_what_torch_trains_is_finite_and_its_buffers_without_nan(tmp_path):
+    import torch
+
+    network = torch.nn.BatchNorm1d(1)
+    saver = ks.StepCheckpoint(tmp_path, 1, objects={"network": network})
+    with (
+        pytest.warns(UserWarning, match="step 2: objects/network/running_mean is not finite"),
+        ks.StepLoop([saver]) as loop,
+    ):
+        for number in loop.over(range(4)):
+            network.weight.data.fill_([1, 1, math.inf, 1][number])
+            network.running_mean.fill_([math.inf, NAN, 0, 0][number])
+    assert steps_in(tmp_path) == [1, 4]
+
+
 # ---------------------------------------------------------------- errors
 
 

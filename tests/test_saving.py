@@ -450,6 +450,16 @@ def test_first_non_finite(values, dtype, finite):
     assert found == (None if finite else "b")
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float16", BFLOAT16, FLOAT8, "complex64"])
+@pytest.mark.parametrize(("value", "found"), [(np.nan, "b"), (np.inf, None)])
+def test_first_non_finite_where_infinity_is_meant(value, found, dtype):
+    if dtype == FLOAT8 and found is None:
+        value = 1.0  # it has no infinity
+    arrays = {"b": np.array([value, -value], dtype)}
+    assert internals.first_non_finite(arrays, {"b"}) == found
+    assert internals.first_non_finite({**arrays, "c": np.array(np.inf)}, {"b"}) == (found or "c")
+
+
 def test_first_non_finite_of_several_is_the_first():
     assert internals.first_non_finite({}) is None
     bad = np.array([np.nan])

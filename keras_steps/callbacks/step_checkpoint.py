@@ -59,7 +59,9 @@ class StepCheckpoint(StepCallback):
             TensorFlow that hold variables (models, layers, optimizers, metrics, variables,
             tf.Module), objects with `state_dict()` and `load_state_dict()`, as torch's have, and
             functions without arguments that return a pytree, `lambda: params`, or one of those
-            objects. A function is called at train begin and at each save.
+            objects. A function is called at train begin and at each save. None is saved while an
+            array is NaN, or what is trained infinite: trainable variables and torch's
+            parameters. (Elsewhere infinity may be meant; what metrics hold isn't looked at.)
         listeners: Objects with `before_save(step, path)` and `after_save(step, path)`.
         optimizer: As in StepCallback.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -47,9 +47,19 @@ def assigned(variables: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
         _assign(variable, _held(key, variable), np.array(arrays[key]))
 
 
-def first_non_finite(arrays: Mapping[str, np.ndarray]) -> str | None:
-    """The key of the first array with NaN or infinity in it, if there is one."""
-    return next((key for key, array in arrays.items() if not _is_finite(array)), None)
+def first_non_finite(
+    arrays: Mapping[str, np.ndarray], may_be_infinite: Container[str] = ()
+) -> str | None:
+    """The key of the first array with NaN or infinity in it, if there is one.
+
+    Args:
+        arrays: By their keys.
+        may_be_infinite: The keys of those in which only NaN counts.
+    """
+    for key, array in arrays.items():
+        if not _is_finite(array) and (key not in may_be_infinite or np.isnan(array).any()):
+            return key
+    return None
 
 
 def _is_finite(array: np.ndarray) -> bool:

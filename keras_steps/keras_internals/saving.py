@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,19 @@ class PreparedSave:
 
     `write` takes the path of the file: on this machine, ending in `.keras`, or in `.weights.h5`
     for weights only. What is there is written over.
+
+    `may_be_infinite` are the names of arrays in which infinity is no sign of a run that diverges.
     """
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], write: Callable[[Path], None]) -> None:
+    def __init__(
+        self,
+        arrays: Mapping[str, np.ndarray],
+        write: Callable[[Path], None],
+        may_be_infinite: Container[str] = (),
+    ) -> None:
         self.arrays = arrays
         self.write = write
+        self.may_be_infinite = may_be_infinite
 
 
 def can_save(model: Any) -> Exception | None:
