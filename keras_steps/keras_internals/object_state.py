@@ -23,10 +23,14 @@ def object_variables(thing: Any) -> list[tuple[str, Any]] | None:
     """Every variable of an object, by a key that stays the same; None if it is of another kind.
 
     Keras 3 and tf_keras: a model with its metrics and optimizers, a layer, an optimizer, a
-    metric, a seed generator, a variable. TensorFlow: a module, with all that it tracks, a
-    random generator, a variable. They are whole under a strategy: see `by_replica`. What is
+    metric, a seed generator, a variable. TensorFlow: a module, with all that it tracks and the
+    metrics and seed generators of Keras that are its attributes, a random generator, a variable.
+    They are whole under a strategy: see `by_replica`. What is
     not built yet lacks those that it will create. Keys of a model's metrics begin with
-    `metrics/`, those of a metric with `metric/`.
+    `metrics/`, those of a metric, or of a module's metrics, with `metric/`.
+
+    Raises:
+        TypeError: If a module tracks a lookup table that may change, which isn't in variables.
     """
     if isinstance(thing, type):
         return None
@@ -47,7 +51,7 @@ def object_variables(thing: Any) -> list[tuple[str, Any]] | None:
     if tensorflow is not None and isinstance(
         thing, (tensorflow.Module, tensorflow.random.Generator)
     ):
-        return list(keyed({"module": _tracked(thing)}))
+        return list(keyed({"module": _tracked(thing), "metric": _metrics_of(thing)}))
     return None
 
 
@@ -87,14 +91,49 @@ def _is_variable(thing: Any) -> bool:
 
 
 def _tracked(module: Any) -> Iterator[Any]:
-    """What tf.train.Checkpoint would save, and the seeds of Keras 3's layers.
+    """The variables that tf.train.Checkpoint would save, and the seeds of Keras 3.
 
-    tf.Module itself does not look into layers of Keras 3. (3.12 and 3.15, TensorFlow 2.21)
+    tf.Module itself does not look into layers of Keras 3, and TensorFlow tracks neither its
+    metrics nor its seed generators. (3.12 and 3.15, TensorFlow 2.21)
     """
     import tensorflow as tf
 
+    tables = (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable)
     for each in tf.train.TrackableView(module).descendants():
+        if isinstance(each, tables):
+            raise TypeError(
+                f"A {type(module).__name__} that is saved must hold its state in variables; "
+                f"received one with a {type(each).__name__}. Keep the table out of it, and pass a function "
+                "that returns what `table.export()` gives, as numbers or plain lists."
+            )
         if _is_variable(each):
             yield each
         elif isinstance(each, keras.Layer):
             yield from each.variables
+    for each in _attributes_of(module):
+        if isinstance(each, keras.random.SeedGenerator):
+            yield each.state
+
+
+def _metrics_of(module: Any) -> Iterator[Any]:
+    for each in _attributes_of(module):
+        if _is_of(each, "Metric", "metrics"):
+            yield from each.variables
+
+
+def _attributes_of(module: Any) -> Iterator[Any]:
+    """Those of a module, and of all modules that it tracks."""
+    import tensorflow as tf
+
+    for each in tf.train.TrackableView(module).descendants():
+        if isinstance(each, tf.Module):
+            yield from _within(list(vars(each).values()))
+
+
+def _within(value: Any) -> Iterator[Any]:
+    """What is in nested lists, tuples and dicts."""
+    if isinstance(value, (list, tuple, Mapping)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _within(part)
+    else:
+        yield value
