@@ -25,9 +25,9 @@ def object_variables(thing: Any) -> list[tuple[str, Any]] | None:
     Keras 3 and tf_keras: a model with its metrics and optimizers, a layer, an optimizer, a
     metric, a seed generator, a variable. TensorFlow: a module, with all that it tracks and the
     metrics and seed generators of Keras that are its attributes, a random generator, a variable.
-    They are whole under a strategy: see `by_replica`. What is
-    not built yet lacks those that it will create. Keys of a model's metrics begin with
-    `metrics/`, those of a metric, or of a module's metrics, with `metric/`.
+    They are whole under a strategy: see `by_replica`. What is not built yet lacks those that it
+    will create. Keys of a model's metrics begin with `metrics/`, those of a metric, or of a
+    module's metrics, with `metric/`.
 
     Raises:
         TypeError: If a module tracks a lookup table that may change, which isn't in variables.
@@ -103,8 +103,8 @@ def _tracked(module: Any) -> Iterator[Any]:
         if isinstance(each, tables):
             raise TypeError(
                 f"A {type(module).__name__} that is saved must hold its state in variables; "
-                f"received one with a {type(each).__name__}. Keep the table out of it, and pass a function "
-                "that returns what `table.export()` gives, as numbers or plain lists."
+                f"received one with a {type(each).__name__}. Keep the table out of it, and pass a "
+                "function that returns what `table.export()` gives, as numbers or plain lists."
             )
         if _is_variable(each):
             yield each
