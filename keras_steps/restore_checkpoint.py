@@ -23,7 +23,8 @@ def restore_checkpoint(path: str | os.PathLike[str], objects: Mapping[str, Any])
     Variables are assigned in place, also under another strategy or on another device, and
     `load_state_dict` is called where there is one. A function can't be given a value: what it
     would have returned is in the dict that is returned here, with the structure and the devices
-    of what the function returns now. A loop that is begun afterwards goes on from the
+    of what the function returns now; an empty list or dict there takes what had grown in it.
+    A loop that is begun afterwards goes on from the
     step of the counter among the objects. With several workers, call it on each.
 
     Args:

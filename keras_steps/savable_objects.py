@@ -200,7 +200,7 @@ class FunctionState(SavableState):
     kind = "a function's value"
 
     def differences(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
-        yield from differences(stored, self.state, self.name)
+        yield from differences(stored, self.state, self.name, may_grow=True)
 
     def put(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         return put_together(stored, arrays, self.state)

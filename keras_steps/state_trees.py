@@ -92,11 +92,14 @@ def put_together(structure: Any, arrays: Mapping[str, np.ndarray], like: Any = N
     return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(like, is_part), parts)
 
 
-def differences(structure: Any, like: Any, name: str) -> Iterator[str]:
+def differences(structure: Any, like: Any, name: str, *, may_grow: bool = False) -> Iterator[str]:
     """What is otherwise in a state that was taken apart than in the one that is there.
 
     Plain values may differ, and a number may have become a scalar array, or the reverse.
+    With `may_grow` an empty list or dict takes what was saved of one that was filled.
     """
+    if may_grow and _is_begun(structure, like):
+        return
     is_there, is_here = isinstance(structure, dict) and "array" in structure, is_array(like)
     if is_there and is_here:
         kinds = [array_in_words(structure), array_in_words(array_apart(like, name, {}))]
@@ -109,7 +112,7 @@ def differences(structure: Any, like: Any, name: str) -> Iterator[str]:
         there, here = dict(structure["dict"]), like
         for key in [*there, *(key for key in here if key not in there)]:
             if key in there and key in here:
-                yield from differences(there[key], here[key], f"{name}/{key}")
+                yield from differences(there[key], here[key], f"{name}/{key}", may_grow=may_grow)
             else:
                 yield f"{name}/{key} is only {'in the file' if key in there else 'here'}"
     else:
@@ -119,7 +122,24 @@ def differences(structure: Any, like: Any, name: str) -> Iterator[str]:
             yield f"{name} is {_said(structure)} in the file, and {_said_of(like)} here"
             return
         for number, (one, other) in enumerate(zip(stored, parts, strict=True)):
-            yield from differences(one, other, f"{name}/{number}")
+            yield from differences(one, other, f"{name}/{number}", may_grow=may_grow)
+
+
+def _is_begun(structure: Any, like: Any) -> bool:
+    """Whether it is an empty list or dict, and what was saved one of plain types."""
+    if type(like) not in (list, dict) or like or not isinstance(structure, dict):
+        return False
+    return type(like).__name__ in structure and _is_of_plain_types(structure)
+
+
+def _is_of_plain_types(structure: Any) -> bool:
+    """Whether no type has to be known, of a named tuple or a node of JAX, to make it again."""
+    if not isinstance(structure, dict) or "array" in structure:
+        return True
+    (kind, _), *_ = structure.items()
+    return kind in ("dict", "list", "tuple") and all(
+        map(_is_of_plain_types, _stored_parts(structure))
+    )
 
 
 def _parts_of(value: Any) -> tuple[str | None, list[Any]]:

@@ -221,6 +221,21 @@ def test_trees_with_odd_names_and_types(tmp_path):
     assert repr(found) == repr(state)
 
 
+def test_what_has_grown_comes_back_into_what_is_empty(tmp_path):
+    state = {"losses": [1.0, 2.0], "best": {"a": [np.arange(2), (3, None)]}}
+    path = saved(tmp_path, {"state": lambda: state})
+    found = ks.restore_checkpoint(path, {"state": lambda: {"losses": [], "best": {}}})["state"]
+    assert repr(found) == repr(state)
+    with pytest.raises(ValueError, match="losses is a list of 2 in the file, and a list of 1 here"):
+        ks.restore_checkpoint(path, {"state": lambda: {"losses": [1.0], "best": {}}})
+    with pytest.raises(ValueError, match="losses is a list of 2 in the file, and a dict of 0 here"):
+        ks.restore_checkpoint(path, {"state": lambda: {"losses": {}, "best": {}}})
+    named = [namedtuple("State", ("mu", "nu"))(1, 2)]
+    path = saved(tmp_path, {"state": lambda: named})
+    with pytest.raises(ValueError, match="state is a list of 1 in the file, and a list of 0 here"):
+        ks.restore_checkpoint(path, {"state": lambda: []})
+
+
 class Refuses:
     """As an object whose state has another version."""
 
