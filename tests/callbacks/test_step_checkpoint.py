@@ -19,6 +19,7 @@ from flavours import (
     FLAVOUR,
     IS_TF_KERAS,
     ON_TENSORFLOW,
+    Subclassed,
     arrays,
     fit,
     keras,
@@ -997,21 +998,14 @@ def test_c24_a_gan_is_saved_by_the_steps_of_its_generator(tmp_path):
     if IS_TF_KERAS
     else (keras.saving.register_keras_serializable("tests"))
 )
-class Subclassed(keras.Model):
-    def __init__(self, **args):
-        super().__init__(**args)
-        self.dense = keras.layers.Dense(1)
-
-    def call(self, x):
-        return self.dense(x)
-
+class Registered(Subclassed):
     def get_config(self):
         return {"name": self.name}
 
 
 @pytest.mark.parametrize("subclassed", [True, False])
 def test_a_model_that_fit_builds(tmp_path, subclassed):
-    model = Subclassed() if subclassed else keras.Sequential([keras.layers.Dense(1)])
+    model = Registered() if subclassed else keras.Sequential([keras.layers.Dense(1)])
     model.compile("adam", "mse")
     fit(model, [saves(tmp_path, 5)])
     loaded = keras.models.load_model(latest_checkpoint(tmp_path))
