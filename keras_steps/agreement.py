@@ -1,16 +1,24 @@
-"""What several workers decide together, so that all of them do it at the same step."""
+"""What the workers of a run decide together, so that all of them do it at the same step."""
 
 from __future__ import annotations
 
 import math
-import pickle
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from keras_steps.channels import Channel, channel_of
-from keras_steps.distribution import Seat, seat_of
+from keras_steps import clock as clocks
+from keras_steps import roll_call
+from keras_steps.clock import NEVER
+from keras_steps.distribution import is_chief, joining_backend, refuse_unknown_workers
+from keras_steps.triggers import goes_by_time
+from keras_steps.watch import Watch
+from keras_steps.workers import Workers
+
+if TYPE_CHECKING:
+    from keras_steps.step_callback import StepCallback
+    from keras_steps.training import Training
 
 T = TypeVar("T")
 
@@ -22,90 +30,111 @@ MOST_SECONDS = 5.0
 gives a process thirty seconds in most places, is heard of."""
 
 
-class Workers:
-    """The workers that train one model together, as one of them sees them.
-
-    Alone, it asks nobody. Among several, each of its methods is for all of them to call, in
-    the same order.
+class Agreement:
+    """What a run and those of the other workers agree on; alone, it decides by itself.
 
     Args:
-        model: The model that is trained.
-        is_chief: Whether this worker is the one that writes.
+        training: What is trained.
+        callbacks: All of the run's, in their order at a step.
+
+    Attributes:
+        workers: Those of the run.
+        decides_together: Whether they see other results, and have to agree on what follows.
+        meetings: Where they hear of each other's signals and times; None if they need not.
     """
 
-    def __init__(self, model: Any, *, is_chief: bool) -> None:
-        self.is_chief = is_chief
-        self.seat: Seat = seat_of(model)
-        self._model = model
-        self._channel: Channel | None = None
+    def __init__(self, training: Training, callbacks: list[StepCallback]) -> None:
+        asked = training.asked_for_workers
+        self.workers = Workers(asked, is_chief=is_chief(asked))
+        self.decides_together = False
+        self.meetings: Meetings | None = None
+        self._training = training
+        self._callbacks = callbacks
+        self._timed: list[Watch] = []
 
-    @property
-    def are_several(self) -> bool:
-        return self.seat.count > 1
-
-    @property
-    def collectives(self) -> int:
-        """How many there have been."""
-        return 0 if self._channel is None else self._channel.uses
-
-    @property
-    def channel(self) -> Channel:
-        """The way to the others."""
-        if self._channel is None:
-            self._channel = channel_of(self._model, self.seat)
-        return self._channel
-
-    def gathered(self, thing: Any) -> list[Any]:
-        """What each worker gives, in their order: plain values and arrays."""
-        if not self.are_several:
-            return [thing]
-        return [pickle.loads(held) for held in self.channel.gathered_bytes(pickle.dumps(thing))]
-
-    def by_chief(self, action: Callable[[], T]) -> T | None:
-        """Let the chief alone do something, and all have its result, of plain values.
-
-        Raises:
-            RuntimeError: On the others, if it failed on the chief.
-            Exception: What it has raised, on the chief.
-        """
-        if not self.are_several:
-            return action() if self.is_chief else None
-        said, error = _tried(action) if self.is_chief else (None, None)
-        said_by_all = self.gathered((self.is_chief, said, _told(error)))
-        self._raise([message for _, _, message in said_by_all], error)
-        word: T | None = next(word for is_chief, word, _ in said_by_all if is_chief)
-        return word
-
-    def by_all(self, action: Callable[[], T]) -> T:
-        """Do something on each worker; if one of them fails, all do.
-
-        Raises:
-            RuntimeError: On the others, if it failed on some.
-            Exception: What it has raised, where it did.
-        """
-        if not self.are_several:
-            return action()
-        result, error = _tried(action)
-        self._raise(self.gathered(_told(error)), error)
-        return result  # type: ignore[return-value]
-
-    def raise_together(self, error: Exception | None) -> None:
-        """All raise what has failed on some of them.
+    def call_the_roll(self, plan: Mapping[str, Any]) -> None:
+        """Before several workers wait for each other: see that all of them do the same.
 
         Args:
-            error: What has failed on this one.
-        """
-        self._raise(self.gathered(_told(error)), error)
+            plan: What has to be the same on all of them, beside the callbacks.
 
-    def _raise(self, messages: Sequence[str | None], error: Exception | None) -> None:
-        """All raise if one has failed: its own error there, and elsewhere one that tells of it."""
-        failed = [(number, message) for number, message in enumerate(messages) if message]
-        if error is not None:
-            error.add_note(f"That was on worker {self.seat.index} of {self.seat.count}.")
+        Raises:
+            RuntimeError: If it isn't, or a worker doesn't come.
+        """
+        is_shared = self._training.results_are_shared
+        if self.workers.are_several and roll_call.is_needed(
+            self._callbacks, results_are_shared=is_shared
+        ):
+            self.decides_together = not is_shared
+            backend = joining_backend(self._training.asked_for_workers)
+            callbacks = roll_call.described(
+                self._callbacks, reading_is_collective=backend not in ("jax", "torch")
+            )
+            roll_call.hold(backend, self.workers.seat, {"callbacks": callbacks, **plan})
+
+    def of_all_workers(self, thing: T) -> list[T]:
+        """What each worker has found, where they may have found different things to decide by."""
+        return self.workers.gathered(thing) if self.decides_together else [thing]
+
+    def of_chief(self, thing: T) -> T:
+        """What all decide by, where each has found a thing of its own."""
+        if not self.decides_together:
+            return thing
+        given: T = self.workers.by_chief(lambda: thing)  # type: ignore[assignment]
+        return given
+
+    def begin(self, watches: list[Watch]) -> None:
+        """From now on, decide together what a clock or a signal would tell only one.
+
+        Args:
+            watches: All that are waited for.
+        """
+        self._timed = [watch for watch in watches if goes_by_time(watch.trigger)]
+        waits_for_signal = any(callback.signals for callback in self._callbacks)
+        if self._timed and not self.workers.are_several:
+            refuse_unknown_workers(self._training.asked_for_workers)
+        if self.workers.are_several and (self._timed or waits_for_signal):
+            self.meetings = Meetings(self.workers)
+
+    @property
+    def next_at(self) -> int:
+        """The execution after which the workers meet next."""
+        return NEVER if self.meetings is None else self.meetings.next_at
+
+    def meet(self, executions: int) -> tuple[bool, list[Watch]]:
+        """Hear of the others' signals and of the chief's clock, where there are meetings.
+
+        Args:
+            executions: Those of the run so far.
+
+        Returns:
+            Whether a signal ends the run, and whose time has come.
+
+        Raises:
+            Exception: If a worker has failed, or has made another number of executions.
+        """
+        if self.meetings is None:
+            return False, []
+        now, times = clocks.now(), [watch.due_time for watch in self._timed]
+        remaining = [None if time is None else time - now for time in times]
+        is_signalled, due = self.meetings.meet(executions, now, remaining)
+        late = [watch for watch, is_due in zip(self._timed, due, strict=True) if is_due]
+        return is_signalled, late
+
+    def fail(self, error: Exception) -> None:
+        """Raise what has failed in something that no other worker takes part in.
+
+        Where workers meet, all of them raise, at the next meeting: one that ended by itself
+        would leave the others in a collective, until they found out.
+        """
+        if self.meetings is None:
             raise error
-        if failed:
-            told = "; ".join(f"worker {number}: {message}" for number, message in failed)
-            raise RuntimeError(f"the run ends on all of its workers, as one has failed: {told}")
+        self.meetings.failure = self.meetings.failure or error
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether this worker goes on only until the others hear of its failure."""
+        return self.meetings is not None and self.meetings.failure is not None
 
 
 class Meetings:
@@ -189,14 +218,3 @@ class Meetings:
         if not self._seconds_each:  # a clock that stands still, as in tests
             return most
         return max(1, min(most, math.ceil(min(until, MOST_SECONDS) / self._seconds_each)))
-
-
-def _tried(action: Callable[[], T]) -> tuple[T | None, Exception | None]:
-    try:
-        return action(), None
-    except Exception as error:
-        return None, error
-
-
-def _told(error: Exception | None) -> str | None:
-    return None if error is None else f"{type(error).__name__}: {error}"

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from keras_steps import preflight
-from keras_steps.agreement import Workers
 from keras_steps.background import BackgroundWriter
 from keras_steps.checkpoint_directory import CheckpointDirectory
 from keras_steps.keras_internals import PreparedSave, first_non_finite
+from keras_steps.workers import Workers
 
 
 class CheckpointListener(Protocol):

@@ -92,7 +92,7 @@ class FitAdapter(StandIn):
         self.run.evaluations.are_known = self.call.validates is not None
         if self.call.validates is not False:
             self.run.evaluations.prefixes.append("val_")
-        self.run.call_the_roll(
+        self.run.agreement.call_the_roll(
             {
                 "what trains": "fit",
                 "batches an epoch": self.position.params.get("steps"),
@@ -101,7 +101,7 @@ class FitAdapter(StandIn):
             }
         )
         first_epoch, is_over = self.position.begin(self.run)
-        self.run.call_the_roll({"the step": [clock.step for clock in self.run.clocks]})
+        self.run.agreement.call_the_roll({"the step": [clock.step for clock in self.run.clocks]})
         self.is_under_way = True
         if is_over:
             self.run.tell_that_it_is_over()

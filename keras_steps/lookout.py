@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from keras_steps import clock as clocks
-from keras_steps import preflight, roll_call
-from keras_steps.agreement import Meetings, Workers
+from keras_steps import preflight
+from keras_steps.agreement import Agreement
 from keras_steps.clock import NEVER, Clock
-from keras_steps.distribution import is_chief, joining_backend, refuse_unknown_workers
 from keras_steps.keras_internals import counter_of
 from keras_steps.readings import Stopwatch
-from keras_steps.triggers import goes_by_time
 from keras_steps.watch import Watch
 
 if TYPE_CHECKING:
     from keras_steps.scheduled import Scheduled
     from keras_steps.step_callback import StepCallback
     from keras_steps.training import Training
-
-
-T = TypeVar("T")
 
 
 class Lookout:
@@ -54,17 +48,14 @@ class Lookout:
         self.limits: dict[Clock, int] = {}
         self.expected_ends: dict[Clock, int] = {}
         self.begun_at: dict[Clock, int] = {}
-        asked = training.asked_for_workers
-        self.is_chief = is_chief(asked)
-        self.workers = Workers(asked, is_chief=self.is_chief)
-        self.meetings: Meetings | None = None
-        self.decides_together = False
+        self.agreement = Agreement(training, callbacks)
+        self.workers = self.agreement.workers
+        self.is_chief = self.workers.is_chief
         self.signal: str | None = None
         self.stopwatch = Stopwatch()
         self._clocks: dict[int, Clock] = {}
         self._clock_of: dict[int, Clock] = {}
         self._watches: list[Watch] = []
-        self._timed: list[Watch] = []
         self._setters: list[Scheduled] = []
         self._look_at = 1
         self._set_at = 1
@@ -78,41 +69,6 @@ class Lookout:
             self._watches.append(Watch(callback, callback.trigger, clock))
         if hasattr(callback, "apply"):
             self._setters.append(callback)
-
-    def call_the_roll(self, plan: Mapping[str, Any]) -> None:
-        """Before several workers wait for each other: see that all of them do the same.
-
-        Args:
-            plan: What has to be the same on all of them, beside the callbacks.
-
-        Raises:
-            RuntimeError: If it isn't, or a worker doesn't come.
-        """
-        is_shared, workers = self.training.results_are_shared, self.workers
-        if workers.are_several and roll_call.is_needed(
-            self.callbacks, results_are_shared=is_shared
-        ):
-            self.decides_together = not is_shared
-            backend = joining_backend(self.training.asked_for_workers)
-            callbacks = roll_call.described(
-                self.callbacks, reading_is_collective=backend not in ("jax", "torch")
-            )
-            roll_call.hold(backend, workers.seat, {"callbacks": callbacks, **plan})
-
-    def of_all_workers(self, thing: T) -> list[T]:
-        """What each worker has found, where they may have found different things to decide by."""
-        return self.workers.gathered(thing) if self.decides_together else [thing]
-
-    def agree_from_now_on(self) -> None:
-        """Let several workers decide together what a clock or a signal would tell only one."""
-        self._timed = [watch for watch in self._watches if goes_by_time(watch.trigger)]
-        waits_for_time = bool(self._timed)
-        waits_for_signal = any(callback.signals for callback in self.callbacks)
-        if waits_for_time and not self.workers.are_several:
-            refuse_unknown_workers(self.training.asked_for_workers)
-        if self.workers.are_several and (waits_for_time or waits_for_signal):
-            self.meetings = Meetings(self.workers)
-            self._wait()
 
     def _clock_for(self, callback: StepCallback) -> Clock:
         optimizer = self.training.optimizer_of(callback)
@@ -198,25 +154,10 @@ class Lookout:
 
         Where several workers take part they are told at their next meeting, and all end.
         """
-        if self.meetings is None:
+        if self.agreement.meetings is None:
             self.signal, self.attention_at = signal, 0
         else:
-            self.meetings.signal = signal
-
-    def fail(self, error: Exception) -> None:
-        """Raise what has failed in something that no other worker takes part in.
-
-        Where workers meet, all of them raise, at the next meeting: one that ended by itself
-        would leave the others in a collective, until they found out.
-        """
-        if self.meetings is None:
-            raise error
-        self.meetings.failure = self.meetings.failure or error
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether this worker goes on only until the others hear of its failure."""
-        return self.meetings is not None and self.meetings.failure is not None
+            self.agreement.meetings.signal = signal
 
     def _set(self) -> None:
         done = self.executions - 1
@@ -235,19 +176,12 @@ class Lookout:
 
     def _agreed(self) -> tuple[bool, list[Watch]]:
         """Whether a signal ends the run, and whose time has come: for all workers alike."""
-        if self.meetings is not None:
-            return self._meet() if self.executions >= self.meetings.next_at else (False, [])
+        if self.executions >= self.agreement.next_at:
+            return self.agreement.meet(self.executions)
+        if self.agreement.meetings is not None:
+            return False, []
         time = clocks.now()
         return False, [watch for watch in self._watches if watch.is_late(time)]
-
-    def _meet(self) -> tuple[bool, list[Watch]]:
-        """Several workers hear of each other's signals, and of the chief's clock."""
-        assert self.meetings is not None
-        now, times = clocks.now(), [watch.due_time for watch in self._timed]
-        remaining = [None if time is None else time - now for time in times]
-        is_signalled, due = self.meetings.meet(self.executions, now, remaining)
-        late = [watch for watch, is_due in zip(self._timed, due, strict=True) if is_due]
-        return is_signalled, late
 
     def _due(self, late: list[Watch]) -> list[Watch]:
         """Read the clocks on which something may be due, and tell what is.
@@ -281,10 +215,9 @@ class Lookout:
         looks = [clock.reached_with(step) for clock, step in self._awaited().items()]
         checks = [clock.check_at for clock in self.clocks if clock.check_at > self.executions]
         first = [1] if self.executions == 0 else []
-        meetings = [] if self.meetings is None else [self.meetings.next_at]
-        self._look_at = min([*looks, *checks, *first, *meetings], default=NEVER)
+        self._look_at = min([*looks, *checks, *first, self.agreement.next_at])
         changes = [self.clock_of(s).begun_from(s.due_step) for s in self._setters]
         self._set_at = max(self.executions + 1, min(changes, default=NEVER))
         self.attention_at = min(self._look_at, self._set_at)
         times = [watch.due_time for watch in self._watches if watch.due_time is not None]
-        self.deadline = min(times, default=None) if self.meetings is None else None
+        self.deadline = min(times, default=None) if self.agreement.meetings is None else None

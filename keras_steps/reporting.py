@@ -192,7 +192,7 @@ class Reporting(StepCallback, ABC):
 
     def _write(self, step: int, scalars: Mapping[str, float]) -> None:
         assert self._run is not None
-        if not self.is_writing or self._run.has_failed:
+        if not self.is_writing or self._run.agreement.has_failed:
             return
         written = self._written if step == self._written_at else set()
         new = {name: value for name, value in scalars.items() if name not in written}
@@ -205,7 +205,7 @@ class Reporting(StepCallback, ABC):
                 writer.write(step, new)
                 self._flush_now_and_then(writer)
         except Exception as error:
-            self._run.fail(error)
+            self._run.agreement.fail(error)
         self._written_at, self._written = step, written | new.keys()
 
     def _flush_now_and_then(self, writer: Writer) -> None:

@@ -62,7 +62,8 @@ class Run(Lookout):
             callback.prepare(self)
             self.watch(callback)
         self.start()
-        self.agree_from_now_on()
+        self.agreement.begin(self._watches)
+        self._wait()
         for callback in self.callbacks:
             callback.begin(self)
 
@@ -156,7 +157,7 @@ class Run(Lookout):
 
     def heed_signals(self) -> None:
         """At an epoch's end, where a signal may have waited for as long as a validation takes."""
-        if self.signal or (self.meetings is not None and self._meet()[0]):
+        if self.signal or self.agreement.meet(self.executions)[0]:
             self.stop("signal")
 
     def stop(self, reason: str) -> None:
@@ -234,16 +235,14 @@ class Run(Lookout):
         """Keep what the metrics hold before an evaluation or the next epoch resets them."""
         for clock in self.clocks:
             clock.look(self.executions)
-        late = [] if self.meetings is not None else self._agreed()[1]
+        late = [] if self.agreement.meetings is not None else self._agreed()[1]
         self._agenda.add(self._firings(self._due(late), {}, clocks.now()))
         self.stopwatch.pause()
         self._sums.close(self._watches, self.clocks)
 
     def evaluated(self, *evaluations: Mapping[str, float]) -> None:
         """Hand the results of evaluations at this step to every callback."""
-        if self.decides_together:
-            of_chief = evaluations
-            evaluations = self.workers.by_chief(lambda: of_chief) or ()
+        evaluations = self.agreement.of_chief(evaluations)
         step = max(clock.step for clock in self.clocks)
         new: dict[str, float] = {}
         for results in evaluations:
@@ -274,8 +273,7 @@ class Run(Lookout):
         if self._agenda:
             self.set_out()  # not yet where all epochs were done, but for what fires last
         self._fire()
-        if self.meetings is not None:
-            self._meet()  # what has failed since the last one
+        self.agreement.meet(self.executions)  # what has failed since the last one
         for callback in self.callbacks:
             callback.end(self)
         self.has_ended = True

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from flavours import FLAVOUR, make_model
 
-from keras_steps.agreement import Meetings, Workers
+from keras_steps.agreement import Meetings
 from keras_steps.channels import Channel
-from keras_steps.distribution import Seat, seat_of
+from keras_steps.distribution import Seat
+from keras_steps.workers import Workers
 
 pytestmark = pytest.mark.skipif(FLAVOUR != "tensorflow", reason="no matter of the backend")
 
@@ -104,23 +105,3 @@ def test_workers_that_have_made_other_numbers_of_executions(monkeypatch):
 def test_bytes_of_any_length(content):
     channel = Echo(None, Seat(1, 3))
     assert channel.gathered_bytes(content) == [content] * 3
-
-
-def test_alone_nobody_is_asked():
-    model = make_model()
-    workers = Workers(model, is_chief=True)
-    assert seat_of(model) == Seat(0, 1)
-    assert workers.gathered("thing") == ["thing"]
-    assert workers.by_chief(lambda: 1) == workers.by_all(lambda: 1) == 1
-    assert Workers(model, is_chief=False).by_chief(lambda: 1) is None
-    with pytest.raises(OSError, match="full"):
-        workers.by_chief(lambda: (_ for _ in ()).throw(OSError("full")))
-    assert workers.collectives == 0
-
-
-def test_those_that_have_not_failed_say_who_has():
-    workers = Workers(make_model(), is_chief=False)
-    workers.seat = Seat(1, 2)
-    told = "as one has failed: worker 0: OSError: full"
-    with pytest.raises(RuntimeError, match=told):
-        workers._raise(["OSError: full", None], None)

@@ -178,7 +178,7 @@ class StepCheckpoint(StepCallback):
         session = self._running
         if step == session.saved_at:
             return
-        losses = self._run.of_all_workers(logs.get("loss", 0.0))
+        losses = self._run.agreement.of_all_workers(logs.get("loss", 0.0))
         broken = [loss for loss in losses if not math.isfinite(loss)]
         if broken:
             session.refuse(step, f"the loss is {broken[0]}")

@@ -105,7 +105,7 @@ class StopOnNaN(StepCallback):
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         assert self._run is not None
-        loss = self._worst(self._run.of_all_workers(self._loss_in(logs)))
+        loss = self._worst(self._run.agreement.of_all_workers(self._loss_in(logs)))
         if math.isfinite(loss):
             if self._seen_at is not None and step >= self._seen_at:
                 self._rollbacks, self._seen_at = 0, None

@@ -156,7 +156,7 @@ def test_every_writer_has_the_same_names_and_values():
 
 
 def test_only_the_chief_writes(monkeypatch, tmp_path):
-    monkeypatch.setattr("keras_steps.lookout.is_chief", lambda model: False)
+    monkeypatch.setattr("keras_steps.agreement.is_chief", lambda model: False)
     notes, history = Notes(), ks.StepHistory(5)
     callbacks = [
         ks.ReportEveryN(notes, 5),

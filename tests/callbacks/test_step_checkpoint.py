@@ -29,7 +29,6 @@ from flavours import (
 )
 
 import keras_steps as ks
-from keras_steps.agreement import Workers
 from keras_steps.callbacks.evaluate_every_n import EvaluateEveryN
 from keras_steps.callbacks.step_backup_and_restore import StepBackupAndRestore
 from keras_steps.callbacks.step_checkpoint import StepCheckpoint
@@ -43,6 +42,7 @@ from keras_steps.checkpoints import (
 )
 from keras_steps.step_callback import Order, StepCallback
 from keras_steps.testing import FakeClock, Recorder
+from keras_steps.workers import Workers
 
 NAN = math.nan
 INDEX = "checkpoints.json"

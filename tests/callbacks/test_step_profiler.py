@@ -388,7 +388,7 @@ def test_an_execution_past_the_end_of_a_trace_is_said(tmp_path):
 
 @can_trace
 def test_the_chief_alone_traces(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_steps.lookout.is_chief", lambda model: False)
+    monkeypatch.setattr("keras_steps.agreement.is_chief", lambda model: False)
     fit(make_model(), [StepProfiler(tmp_path / "logs", 10)], batches=16)
     assert list(tmp_path.iterdir()) == []
 

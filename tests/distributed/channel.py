@@ -22,7 +22,8 @@ from cluster import leave, report  # noqa: E402
 from flavours import make_model  # noqa: E402
 
 import keras_steps as ks  # noqa: E402
-from keras_steps.agreement import Meetings, Workers  # noqa: E402
+from keras_steps.agreement import Meetings  # noqa: E402
+from keras_steps.workers import Workers  # noqa: E402
 
 
 def fails_on(number):

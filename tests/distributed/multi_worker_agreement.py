@@ -52,7 +52,7 @@ def fitted(callbacks, *, data=None, batches=12, epochs=1, validation=None, **set
         "loss": None if validation is None else model.evaluate(validation, verbose=0)[0],
         "history": history.history,
         "collectives": fit.run.workers.collectives,
-        "meetings": fit.run.meetings.held if fit.run.meetings else 0,
+        "meetings": fit.run.agreement.meetings.held if fit.run.agreement.meetings else 0,
     }
 
 
