@@ -94,14 +94,15 @@ class FitAdapter(StandIn):
             self.run.evaluations.prefixes.append("val_")
         self.run.agreement.call_the_roll(
             {
-                "what trains": "fit",
+                "what comes next": "fit",
                 "batches an epoch": self.position.params.get("steps"),
                 "batches an execution": self.run.batches,
                 "epochs": [self.call.initial_epoch, self.call.epochs],
             }
         )
         first_epoch, is_over = self.position.begin(self.run)
-        self.run.agreement.call_the_roll({"the step": [clock.step for clock in self.run.clocks]})
+        steps = [clock.step for clock in self.run.clocks]
+        self.run.agreement.call_the_roll({"what comes next": "its first batch", "the step": steps})
         self.is_under_way = True
         if is_over:
             self.run.tell_that_it_is_over()

@@ -119,9 +119,10 @@ class LoopPosition:
     def begin(self, run: Run) -> bool:
         """Restore what there is, and begin the run; whether it is known that it is over."""
         self.run = run
-        run.agreement.call_the_roll({"what trains": "a StepLoop"})
+        run.agreement.call_the_roll({"what comes next": "a StepLoop"})
         is_over = self._restore(run)
-        run.agreement.call_the_roll({"the step": [clock.step for clock in run.clocks]})
+        steps = [clock.step for clock in run.clocks]
+        run.agreement.call_the_roll({"what comes next": "its first batch", "the step": steps})
         return is_over
 
     def _restore(self, run: Run) -> bool:

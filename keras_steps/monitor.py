@@ -139,6 +139,10 @@ class Monitor:
     def __str__(self) -> str:
         return f"{self.asked_by}(monitor={self.name!r})"
 
+    def __repr__(self) -> str:
+        delta = f", min_delta={self.min_delta:g}" if self.min_delta else ""
+        return f"Monitor({self.name!r}, {self.mode!r}{delta})"
+
     def _prefix_of(self, name: str) -> str | None:
         fitting = [prefix for prefix in self._prefixes if name.startswith(prefix)]
         return max(fitting, key=len, default=None)

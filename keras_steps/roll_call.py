@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import re
 import time
 from collections.abc import Iterable, Mapping
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from keras_steps import preflight
 from keras_steps.distribution import Seat
 from keras_steps.keras_internals import KeyValues, key_values_of
-from keras_steps.triggers import goes_by_time
+from keras_steps.triggers import Trigger, goes_by_time
 
 if TYPE_CHECKING:
     from keras_steps.step_callback import StepCallback
@@ -22,7 +25,11 @@ WARNED_AFTER = 30.0
 WAITED_FOR = 600.0
 """Seconds until it is given up, as long as NCCL waits in a collective."""
 
-_AT_ONCE = 5.0
+_AT_ONCE = 1.0
+_STAYS = 5.0
+_COMPARED = (bool, int, float, str, Trigger)
+_MAY_DIFFER = {"seconds", "message", "optimizer"}
+_REFUSALS = 3
 _CALLS = itertools.count()
 
 
@@ -39,10 +46,13 @@ def hold(backend: str, seat: Seat, plan: Mapping[str, Any]) -> None:
             none of that name, fits to every other.
 
     Raises:
-        RuntimeError: If a worker's plan is another one, or it does not come.
+        RuntimeError: If a worker's plan is another one, or it does not come, or has ended.
     """
     store, call = key_values_of(backend), f"keras_steps/roll_call/{next(_CALLS)}"
-    store.put(f"{call}/{seat.index}", json.dumps(plan))
+    try:
+        store.put(f"{call}/{seat.index}", json.dumps(plan))
+    except ConnectionError as error:
+        raise _has_ended(0, seat, error) from error
     others = [index for index in range(seat.count) if index != seat.index]
     plans = {index: json.loads(_awaited(store, call, index, seat)) for index in others}
     plans[seat.index] = json.loads(json.dumps(plan))
@@ -78,9 +88,9 @@ def is_needed(callbacks: Iterable[StepCallback], *, results_are_shared: bool) ->
 def described(callbacks: Iterable[StepCallback], *, reading_is_collective: bool) -> list[str]:
     """What decides when callbacks act, and so has to be the same on all workers.
 
-    The seconds of StopAfter may differ, being what is left of a job's time. What a callback of
-    one's own keeps is its own, and so is one that only reports, unless to read what it reports
-    takes all workers.
+    The seconds of StopAfter may differ, being what is left of a job's time, and so may places on
+    the disk and what is printed. What a callback of one's own keeps is its own, and so is one
+    that only reports, unless to read what it reports takes all workers.
     """
     return [
         _description(callback)
@@ -101,23 +111,46 @@ def _only_reports(callback: StepCallback) -> bool:
 
 
 def _description(callback: StepCallback) -> str:
-    kind, trigger = type(callback), repr(callback.trigger)
-    said = [] if callback.trigger is None or " object at 0x" in trigger else [trigger]
+    kind = type(callback)
+    trigger = callback.trigger
+    has_name = type(trigger).__repr__ is not object.__repr__ or not _is_ours(trigger)
+    said = [_told(trigger)] if trigger is not None and has_name else []
     if isinstance(callback.optimizer, str):
         said.append(callback.optimizer)
-    if kind.__module__.startswith("keras_steps."):
-        own = {n: v for n, v in vars(callback).items() if not n.startswith("_") and n != "seconds"}
-        said += [f"{n}={v}" for n, v in own.items() if isinstance(v, (bool, int, float))]
+    if _is_ours(callback):
+        names = signature(kind).parameters.keys() - _MAY_DIFFER
+        own = {n: v for n, v in vars(callback).items() if n in names}
+        said += [
+            f"{n}={_told(v)}" for n, v in own.items() if isinstance(v, _COMPARED) or _is_ours(v)
+        ]
+    if callback.signals:
+        said.append(f"on_signal={'+'.join(sorted(each.name for each in callback.signals))}")
     return f"{kind.__name__}({', '.join(said)})"
 
 
+def _is_ours(thing: Any) -> bool:
+    return type(thing).__module__.startswith("keras_steps.")
+
+
+def _told(thing: Any) -> str:
+    """As all processes write it: where something lies in memory is each one's own."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", thing if isinstance(thing, str) else repr(thing))
+
+
 def _awaited(store: KeyValues, call: str, index: int, seat: Seat) -> str:
-    begun_at, has_warned = time.monotonic(), False
+    begun_at, has_warned, refusals = time.monotonic(), False, 0
     while True:
-        value = store.get(f"{call}/{index}", _AT_ONCE)
+        try:
+            value = store.get(f"{call}/{index}", _AT_ONCE)
+        except ConnectionError as error:
+            raise _has_ended(0, seat, error) from error
         waited = time.monotonic() - begun_at
         if value is not None:
             return value
+        refusal = store.refuses(index)
+        refusals = 0 if refusal is None else refusals + 1
+        if refusal is not None and refusals >= _REFUSALS:
+            raise _has_ended(index, seat, refusal) from refusal
         if waited >= WAITED_FOR:
             raise RuntimeError(
                 f"worker {index} has not begun this run, for which worker {seat.index} has "
@@ -133,11 +166,22 @@ def _awaited(store: KeyValues, call: str, index: int, seat: Seat) -> str:
             )
 
 
+def _has_ended(index: int, seat: Seat, error: Exception) -> RuntimeError:
+    """Keras's own traceback filter drops the cause, so the message has a line of it."""
+    said = str(error).partition("\n")[0]
+    return RuntimeError(
+        f"worker {index} has ended, or can't be reached any more, while worker {seat.index} "
+        "waited for all workers to begin this run. What ended it is in the output of its process. "
+        f"Start all workers again. ({said})"
+    )
+
+
 def _let_all_see(store: KeyValues, call: str, seat: Seat, others: Iterable[int]) -> None:
     """Stay for a moment: with the process that holds the store goes what the others still read."""
-    store.put(f"{call}/{seat.index}/has_seen", "")
-    for index in others:
-        store.get(f"{call}/{index}/has_seen", _AT_ONCE)
+    with contextlib.suppress(ConnectionError):  # then it has gone, as one that has seen it
+        store.put(f"{call}/{seat.index}/has_seen", "")
+        for index in others:
+            store.get(f"{call}/{index}/has_seen", _STAYS)
 
 
 def _said(value: Any) -> str:

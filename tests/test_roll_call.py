@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from flavours import FLAVOUR
 
@@ -65,13 +66,13 @@ def test_one_that_can_not_know_sees_that_the_others_differ(monkeypatch):
 
 
 def test_a_loop_and_a_fit_are_told_apart(monkeypatch):
-    fit, loop = ({**PLAN, "what trains": what} for what in ("fit", "a StepLoop"))
+    fit, loop = ({**PLAN, "what comes next": what} for what in ("fit", "a StepLoop"))
     del loop["batches an epoch"]
     for mine, theirs, message in [
         (fit, loop, "fit, worker 1 a StepL"),
         (loop, fit, "a StepLoop, "),
     ]:
-        with pytest.raises(RuntimeError, match=f"what trains: worker 0 has {message}"):
+        with pytest.raises(RuntimeError, match=f"what comes next: worker 0 has {message}"):
             hold(monkeypatch, mine, theirs)
 
 
@@ -94,6 +95,17 @@ class Own(ks.StepCallback):
         pass
 
 
+class OwnTrigger(ks.Trigger):
+    def next_step(self, step):
+        return step + 1
+
+    def latest_step(self, step):
+        return step
+
+    def __repr__(self):
+        return f"OwnTrigger({OwnTrigger.next_step!r})"  # with where it lies, in each process
+
+
 @pytest.mark.parametrize(
     ("callback", "expected"),
     [
@@ -102,7 +114,30 @@ class Own(ks.StepCallback):
         (ks.OnStep(ks.EverySecs(9), print), "OnStep(EverySecs(9))"),
         (
             ks.StepEarlyStopping(patience=3, optimizer="g_optimizer"),
-            "StepEarlyStopping(g_optimizer, patience=3, restore_best_weights=False)",
+            "StepEarlyStopping(g_optimizer, monitor=Monitor('val_loss', 'auto'), patience=3, "
+            "restore_best_weights=False)",
+        ),
+        (
+            ks.StepCheckpoint("here", np.int64(5), monitor="acc", mode="max", at_end=False),
+            "StepCheckpoint(EverySteps(5), max_to_keep=5, monitor=Monitor('acc', 'max'), "
+            "save_weights_only=False, at_end=False, overwrite=False)",
+        ),
+        (ks.StopOnNaN(9), "StopOnNaN(EverySteps(9), action=stop, max_rollbacks=3)"),
+        (ks.StepScheduledLR(abs, every=9), "StepScheduledLR(every=EverySteps(9))"),
+        (
+            ks.StepBackupAndRestore("here", 5, on_signal=["SIGUSR1", "SIGTERM"]),
+            "StepBackupAndRestore(EverySteps(5), keep=2, on_change=raise, "
+            "on_signal=SIGTERM+SIGUSR1)",
+        ),
+        (
+            ks.LogEveryN(5, message="on worker 1", metrics=["loss"], extra=lambda model: {}),
+            "LogEveryN(EverySteps(5, start=1))",
+        ),
+        (ks.StepTensorBoard("on_worker_1", 5), "StepTensorBoard(EverySteps(5))"),
+        (ks.StepCSVLogger("worker_1.csv", np.int32(5)), "StepCSVLogger(EverySteps(5))"),
+        (
+            ks.OnStep(OwnTrigger() | ks.EverySteps(5), print),
+            "OnStep(OwnTrigger(<function OwnTrigger.next_step>) | EverySteps(5))",
         ),
         (Own(rank=1), "Own(EverySteps(5))"),
     ],

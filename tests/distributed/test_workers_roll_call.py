@@ -67,3 +67,16 @@ def test_the_same_callbacks(workers):
 def test_one_that_does_not_come(workers):
     message = workers[0]["one_is_missing"]
     assert message.startswith("worker 1 has not begun this run, for which worker 0 has waited 1 ")
+
+
+@pytest.mark.skipif(FLAVOUR in ("tensorflow", "jax"), reason="Keras waits, and JAX ends all")
+@pytest.mark.parametrize("leaves", [0, 1] if FLAVOUR == "tf_keras" else [0])
+def test_one_that_has_ended(leaves):
+    """TensorFlow can ask for any; of torch only the one that holds the store is missed."""
+    results = run_cluster(
+        "roll_call_ends.py", {"worker": 2}, limit=60, report_from=["worker"], LEAVES=str(leaves)
+    )
+    message = results["worker", 1 - leaves]["message"]
+    told = f"worker {leaves} has ended, or can't be reached any more, while worker {1 - leaves} "
+    assert message.startswith(told)
+    assert "onnect" in message.split("(")[1] or "closed" in message.split("(")[1]
