@@ -12,6 +12,7 @@ from keras_steps import clock as clocks
 from keras_steps import roll_call
 from keras_steps.clock import NEVER
 from keras_steps.distribution import is_chief, joining_backend, refuse_unknown_workers
+from keras_steps.signals import undo_swallowing
 from keras_steps.triggers import goes_by_time
 from keras_steps.watch import Watch
 from keras_steps.workers import Workers
@@ -66,6 +67,8 @@ class Agreement:
             self._callbacks, results_are_shared=is_shared
         ):
             self.decides_together = not is_shared
+            if self.meetings is None:  # else the run waits for signals by now
+                undo_swallowing(each for callback in self._callbacks for each in callback.signals)
             backend = joining_backend(self._training.asked_for_workers)
             callbacks = roll_call.described(
                 self._callbacks, reading_is_collective=backend not in ("jax", "torch")

@@ -28,6 +28,18 @@ def signals_named(names: Iterable[str], asked_by: str) -> tuple[signal.Signals, 
     return tuple(found)
 
 
+def undo_swallowing(signals: Iterable[signal.Signals]) -> None:
+    """Let signals that nobody waits for do what they do by default, until a run waits for them.
+
+    TensorFlow's and JAX's coordination of several processes leave SIGTERM without an effect: one
+    that came before a run waits for it would be lost. (Seen in TensorFlow 2.21 and JAX 0.10.)
+    """
+    if threading.current_thread() is threading.main_thread():
+        for each in signals:
+            if signal.getsignal(each) == signal.SIG_DFL:  # as Python knows it
+                signal.signal(each, signal.SIG_DFL)
+
+
 class SignalWatch:
     """Calls a function at the first of some signals; puts the handlers back in the end.
 

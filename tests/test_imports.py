@@ -58,7 +58,15 @@ MAY_IMPORT = {
     "worker_shares": {"backups", "distribution", "random_states"},
     "run_state": set(),
     "training": {"distribution", "keras_internals", "preflight", "reports"},
-    "agreement": {"clock", "distribution", "roll_call", "triggers", "watch", "workers"},
+    "agreement": {
+        "clock",
+        "distribution",
+        "roll_call",
+        "signals",
+        "triggers",
+        "watch",
+        "workers",
+    },
     "lookout": {"agreement", "clock", "keras_internals", "preflight", "readings", "watch"},
     "epoch_sums": {"reports"},
     "run": {

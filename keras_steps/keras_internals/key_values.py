@@ -14,7 +14,11 @@ from __future__ import annotations
 import sys
 import time
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _POLL_SECS = 0.02
 _ANSWER_MILLISECS = 1000
@@ -67,7 +71,9 @@ class _TensorFlowKeyValues(KeyValues):
 
     def get(self, key: str, seconds: float) -> str | None:
         try:
-            value = self._context.get_config_key_value(key, max(1, int(1000 * seconds)))
+            value = _apart(
+                lambda: self._context.get_config_key_value(key, max(1, int(1000 * seconds)))
+            )
         except self._errors.DeadlineExceededError:
             return None
         except self._errors.UnavailableError as error:
@@ -100,7 +106,9 @@ class _JaxKeyValues(KeyValues):
 
     def get(self, key: str, seconds: float) -> str | None:
         try:
-            value = self._client.blocking_key_value_get(key, max(1, int(1000 * seconds)))
+            value = _apart(
+                lambda: self._client.blocking_key_value_get(key, max(1, int(1000 * seconds)))
+            )
         except RuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error):
                 raise
@@ -138,3 +146,15 @@ def key_values_of(backend: str) -> KeyValues:
     """The store of several processes that are joined by "jax", "torch", or else TensorFlow."""
     kinds = {"jax": _JaxKeyValues, "torch": _TorchKeyValues}
     return kinds.get(backend, _TensorFlowKeyValues)()
+
+
+def _apart(wait: Callable[[], T]) -> T:
+    """Wait in another thread: of signals, such as that of Ctrl-C, the main one hears at once.
+
+    TensorFlow makes a RuntimeError of an interrupt that comes while its own exception is made.
+    """
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(wait).result()
+    finally:
+        pool.shutdown(wait=False)

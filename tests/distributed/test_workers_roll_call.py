@@ -80,3 +80,20 @@ def test_one_that_has_ended(leaves):
     told = f"worker {leaves} has ended, or can't be reached any more, while worker {1 - leaves} "
     assert message.startswith(told)
     assert "onnect" in message.split("(")[1] or "closed" in message.split("(")[1]
+
+
+@pytest.mark.skipif(FLAVOUR in ("tensorflow", "jax"), reason="Keras waits before train begin")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_to_one_that_waits(name):
+    """Nothing is trained by then, and nothing saved: Ctrl-C interrupts, and SIGTERM ends it."""
+    ended = {("worker", 0): -15 if name == "SIGTERM" else 0, ("worker", 1): 0}
+    first, second = run_cluster(
+        "roll_call_ends.py",
+        {"worker": 2},
+        limit=60,
+        report_from=["worker"],
+        ends_with=ended,
+        SIGNAL=name,
+    ).values()
+    assert first.get("message") == ("interrupted" if name == "SIGINT" else None)
+    assert second.get("has_lost_it", False) is (name == "SIGTERM")
