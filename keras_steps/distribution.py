@@ -59,6 +59,9 @@ def strategy_name(model: Any) -> str:
     >>> strategy_name(keras.Sequential())
     'one replica'
     """
+    if backend_of(model) == "torch":
+        number = seat_of(model).count
+        return "one replica" if number == 1 else f"torch.distributed over {number} processes"
     if backend_of(model) == "jax":
         strategy = keras.distribution.distribution()
         number = 1 if strategy is None else math.prod(strategy.device_mesh.shape)

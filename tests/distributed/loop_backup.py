@@ -1,6 +1,7 @@
 """One of several workers of a loop of one's own that is backed up, and that a signal may end.
 
-SIGNAL and AT: what this worker sends itself, at which step, if it is number WHO.
+SIGNAL and AT: what this worker sends itself, at which step, if it is number WHO. LAST: the step
+at which the loop ends. ON_CHANGE: what other numbers of workers come to.
 """
 
 import json
@@ -89,10 +90,10 @@ callbacks = [
     ks.OnStep(1, strike),
     recorder,
     history,
-    ks.StopAtStep(30),
+    ks.StopAtStep(int(os.environ.get("LAST", "30"))),
     ks.StepScheduledLR(ks.schedules.linear(0.01, 0.0, 40)),
     ks.StepCSVLogger(f"{folder}/metrics.csv", 4),
-    ks.StepBackupAndRestore(f"{folder}/backup", 5),
+    ks.StepBackupAndRestore(f"{folder}/backup", 5, on_change=os.environ.get("ON_CHANGE", "raise")),
 ]
 with ks.StepLoop(callbacks, model=given, optimizer=model.optimizer) as loop:
     for _ in range(3):
@@ -102,6 +103,7 @@ report(
     step=ks.global_step(model),
     reason=ks.stop_reason(model),
     fired=recorder.steps,
+    rates=[logs["learning_rate"] for logs in recorder.logs],
     history=[history.steps, history.scalars["loss"]],
     state=[value.tolist() for value in state_of(model)],
 )

@@ -73,10 +73,10 @@ def test_a_loop_without_a_model_knows_the_other_workers(tmp_path):
     assert len(list(tmp_path.rglob("events*"))) == 1
 
 
-def loop_that_is_backed_up(folder, ends_with=0, **settings):
+def loop_that_is_backed_up(folder, ends_with=0, workers=2, **settings):
     return run_cluster(
         "loop_backup.py",
-        {"worker": 2},
+        {"worker": workers},
         limit=150,
         report_from=["worker"],
         ends_with=ends_with,
@@ -106,6 +106,26 @@ def test_a_loop_one_of_whose_workers_is_killed_resumes(tmp_path):
     tables = [(tmp_path / run / "metrics.csv").read_text() for run in ("whole", "again")]
     steps = [[line.split(",")[0] for line in table.splitlines()[1:]] for table in tables]
     assert steps == [["4", "8", "12", "16", "20", "24", "28", "30"]] * 2
+
+
+@pytest.mark.skipif(FLAVOUR != "torch", reason="each worker shuffles its own share elsewhere")
+def test_a_loop_of_other_numbers_of_workers(tmp_path):
+    """Two, then one, then two: refused unless that is meant, and equal then, but for rounding."""
+    whole = loop_that_is_backed_up(tmp_path / "whole")["worker", 0]
+    folder = tmp_path / "again"
+    loop_that_is_backed_up(folder, LAST="9")
+    refused = loop_that_is_backed_up(folder, ends_with=1, workers=1)["worker", 0]["output"]
+    assert "was made under torch.distributed over 2 processes, and this fit is under one" in refused
+    alone = loop_that_is_backed_up(folder, workers=1, LAST="17", ON_CHANGE="warn")["worker", 0]
+    assert (alone["step"], alone["fired"]) == (17, [12, 16])
+    for result in loop_that_is_backed_up(folder, ON_CHANGE="warn").values():
+        assert (result["step"], result["fired"]) == (30, [20, 24, 28])
+        assert result["rates"] == whole["rates"][4:]
+        (steps, losses), (_, expected) = result["history"], whole["history"]
+        assert steps == [4, 8, 9, 12, 16, 17, 20, 24, 28, 30]  # each end is a point
+        assert losses[-3:] == pytest.approx(expected[-3:], rel=1e-4)
+        for value, expected in zip(result["state"], whole["state"], strict=True):
+            np.testing.assert_allclose(value, expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.skipif(not IS_TF_KERAS, reason="Keras 3 loses updates there: its count is not atomic")
