@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_steps.distribution import in_place_of_model
 from keras_steps.global_step import find_optimizer
-from keras_steps.keras_internals import learning_rate_source, variables_of_loop
+from keras_steps.keras_internals import learning_rate_source, name_of, variables_of_loop
 from keras_steps.logged import Logged
 from keras_steps.reports import Sum
 from keras_steps.step_sources import OwnSteps, StepFunction, step_source
@@ -78,8 +78,8 @@ class LoopTraining(Training):
         if self.model is None:
             return "the loop has no model: StepLoop(callbacks, model=model)."
         return (
-            f"{self.counter.name} counts the steps of this loop: part of its state may lie where "
-            "nobody but the loop itself can put it back. Count by a Keras optimizer."
+            f"{name_of(self.counter)} counts the steps of this loop: part of its state may lie "
+            "where nobody but the loop itself can put it back. Count by a Keras optimizer."
         )
 
     def optimizer_of(self, callback: StepCallback) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from keras_steps.keras_internals import cannot_run
+from keras_steps.keras_internals import cannot_run, name_of
 from keras_steps.triggers import EverySteps
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def expected_ends(
 def resting_counter(clock: Clock) -> str:
     """The warning for a counter that has not moved though batches have gone by."""
     return (
-        f"The counter of {clock.optimizer.name!r} has not moved in {clock.check_at} executions: "
-        "nothing that waits for its steps will fire or stop. If the model has several "
+        f"The counter of {name_of(clock.optimizer)!r} has not moved in {clock.check_at} "
+        "executions: nothing that waits for its steps will fire or stop. If the model has several "
         "optimizers, name the one that counts: optimizer='g_optimizer'. A loop whose optimizer's "
         "state lies outside of it, as in JAX, says the step by a function: StepLoop(optimizer=f)."
     )

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from keras_steps.arguments import takes
-from keras_steps.keras_internals import is_optimizer, learning_rate_source, read_number
+from keras_steps.keras_internals import is_optimizer, learning_rate_source, name_of, read_number
 
 
 class StepFunction:
@@ -120,7 +120,7 @@ def step_source(given: Any) -> Any:
     if is_optimizer(given):
         if learning_rate_source(given) is not None or hasattr(given.iterations, "assign"):
             return given
-        return StepFunction(lambda: given.iterations, f"{_name_of(given)}.iterations")
+        return StepFunction(lambda: given.iterations, f"{name_of(given)}.iterations")
     if callable(given) and not _is_model(given):
         if not takes(given):
             raise TypeError(
@@ -128,7 +128,7 @@ def step_source(given: Any) -> Any:
                 f"received {given!r}. That of a callback is another: from the model to the "
                 "optimizer."
             )
-        return StepFunction(given, f"the function {_name_of(given)}")
+        return StepFunction(given, f"the function {name_of(given)}")
     raise TypeError(
         "StepLoop(optimizer) must be an optimizer that counts its `iterations`, a torch "
         f"optimizer, or a function that returns the step; received {given!r}. Optimizers of optax "
@@ -150,7 +150,3 @@ def set_updates_of(optimizer: Any, updates: int) -> None:
 def _is_model(given: Any) -> bool:
     """Of Keras or torch: such can be called too."""
     return hasattr(given, "fit") or hasattr(given, "forward")
-
-
-def _name_of(thing: Any) -> str:
-    return str(getattr(thing, "__name__", None) or type(thing).__name__)

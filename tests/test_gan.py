@@ -87,6 +87,14 @@ def test_an_optimizer_whose_variables_fit_does_not_get_is_refused(callback, tmp_
     assert ks.global_step(model) == 0
 
 
+@pytest.mark.skipif(FLAVOUR != "jax", reason="elsewhere model.optimizer is one of the two")
+def test_a_rate_for_what_only_stands_for_both_optimizers_is_refused():
+    gan = make_gan()
+    with pytest.raises(ValueError, match="Both has no learning rate to set.*name the one that has"):
+        train("in fit", gan, [ks.StepScheduledLR(lambda step: 0.1)])
+    assert counters(gan) == (0, 0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_a_gan_that_was_killed_goes_on_with_both_counters(form, tmp_path, capsys):

@@ -5,7 +5,7 @@ import signal
 
 import numpy as np
 import pytest
-from flavours import FLAVOUR, arrays, fit, keras, make_model, mirrored_scope
+from flavours import FLAVOUR, arrays, fit, keras, keras_to_numpy, make_model, mirrored_scope
 from loops import batches_of, by_own_step, by_train_on_batch, loop
 
 import keras_steps as ks
@@ -327,6 +327,29 @@ def test_an_evaluation_leaves_the_loop_the_arrays_that_the_model_has_too():
     assert ks.global_step(model) == 7
 
 
+def test_what_is_scheduled_is_of_the_loops_optimizer():
+    """Of a model that was not compiled, and of one that has another."""
+    for model in (uncompiled(), make_model()):
+        optimizer = keras.optimizers.SGD(0.1)
+        optimizer.build(model.trainable_variables)
+        optimizer.strength = keras.optimizers.SGD(0.1).learning_rate  # any variable
+        rate = ks.StepScheduledLR(lambda step: 1.0 + step)
+        strength = ks.StepScheduled("strength", lambda step: 5.0 + step)
+        callbacks = [rate, strength, ks.StopAtStep(3)]
+        with ks.StepLoop(callbacks, model=model, optimizer=optimizer) as the_loop:
+            for _ in the_loop.over(range(10)):
+                ks.set_global_step(optimizer, ks.global_step(optimizer) + 1)
+        assert float(keras_to_numpy(optimizer.learning_rate)) == 3.0
+        assert float(keras_to_numpy(optimizer.strength)) == 7.0
+
+
+class Counts:
+    """Anything with `iterations`: it has nothing else, no name either."""
+
+    def __init__(self):
+        self.iterations = keras.optimizers.SGD(0.1).iterations
+
+
 # What is refused.
 
 
@@ -386,6 +409,18 @@ def uncompiled():
             ),
             ValueError,
             "the function <lambda> counts the steps of this loop",
+        ),
+        (
+            lambda: ks.StepLoop(
+                [ks.StopOnNaN(action="rollback")], model=make_model(), optimizer=Counts()
+            ),
+            ValueError,
+            "Counts counts the steps of this loop",
+        ),
+        (
+            lambda: ks.StepLoop([ks.StepScheduledLR(float)], optimizer=Counts()),
+            ValueError,
+            "what counts the steps of this loop is Counts. Use StepScheduled",
         ),
         (
             lambda: ks.StepLoop([ks.StepEarlyStopping(restore_best_weights=True)]),
@@ -491,6 +526,8 @@ def test_a_loop_within_a_fit_that_is_followed_is_refused():
 def test_warns_of_a_counter_that_rests():
     with pytest.warns(UserWarning, match="has not moved in 10 executions"):
         count_to(12, [Recorder(5)], model=make_model())
+    with pytest.warns(UserWarning, match="The counter of 'Counts' has not moved in 10 executions"):
+        count_to(12, [Recorder(5)], optimizer=Counts())
 
 
 # One run at a time.

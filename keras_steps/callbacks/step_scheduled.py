@@ -85,7 +85,7 @@ class StepScheduled(Scheduled):
             return lambda value, variables: self.target(value)
         if self.target in ("learning_rate", "lr"):  # tf_keras: a copy of it, with a schedule
             raise ValueError(f"StepScheduled({self.target!r}): use StepScheduledLR for this.")
-        optimizer = core_optimizer(self.optimizer_of(run.model))
+        optimizer = core_optimizer(run.training.optimizer_of(self))
         if not hasattr(optimizer, self.target):
             raise ValueError(
                 f"StepScheduled({self.target!r}): {type(optimizer).__name__} has no attribute of "

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from keras_steps.foreign_schedules import Schedule
-from keras_steps.keras_internals import core_optimizer, learning_rate_source
+from keras_steps.keras_internals import core_optimizer, learning_rate_source, name_of
 from keras_steps.run import Run
 from keras_steps.scheduled import Scheduled, Setter
 from keras_steps.triggers import Trigger
@@ -59,13 +59,18 @@ class StepScheduledLR(Scheduled):
         if learning_rate_source(optimizer) is None:
             raise ValueError(
                 "StepScheduledLR sets the learning rate of a Keras optimizer, and what counts the "
-                f"steps of this loop is {optimizer.name}. Use StepScheduled with a function that "
-                "hands the value to your step: StepScheduled(set_rate, schedule)."
+                f"steps of this loop is {name_of(optimizer)}. Use StepScheduled with a "
+                "function that hands the value to your step: StepScheduled(set_rate, schedule)."
             )
 
     def setter(self, run: Run) -> Setter:
-        optimizer = self.optimizer_of(run.model)
+        optimizer = run.training.optimizer_of(self)
         source = learning_rate_source(optimizer)
+        if source is None:
+            raise ValueError(
+                f"StepScheduledLR: {name_of(optimizer)} has no learning rate to set. In a model "
+                "with several optimizers name the one that has: optimizer='g_optimizer'."
+            )
         if not hasattr(source, "assign"):
             raise ValueError(
                 f"StepScheduledLR: {type(core_optimizer(optimizer)).__name__} was built with "

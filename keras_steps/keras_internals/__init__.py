@@ -63,6 +63,7 @@ from keras_steps.keras_internals.optimizers import (
     is_loss_scaled,
     is_optimizer,
     learning_rate_source,
+    name_of,
 )
 from keras_steps.keras_internals.prepared_data import takes_prepared_data
 from keras_steps.keras_internals.saving import PreparedSave, can_save, prepare_save
@@ -133,6 +134,7 @@ __all__ = [
     "key_values_of",
     "learning_rate_source",
     "mean_metrics",
+    "name_of",
     "object_variables",
     "optimizers_of",
     "prepare_save",

@@ -13,6 +13,16 @@ def is_optimizer(thing: Any) -> bool:
     return hasattr(type(thing), "iterations") or "iterations" in getattr(thing, "__dict__", {})
 
 
+def name_of(optimizer: Any) -> str:
+    """How messages call it, or a function in its place.
+
+    Its name, if it has one: an object of one's own may have `iterations` alone, as may
+    tf_keras's legacy optimizers, whose name is private.
+    """
+    given = getattr(optimizer, "name", None) or getattr(optimizer, "__name__", None)
+    return str(given or type(optimizer).__name__)
+
+
 def core_optimizer(optimizer: Any) -> Any:
     """The optimizer within all wrappers such as LossScaleOptimizer: the one that counts."""
     while getattr(optimizer, "inner_optimizer", None) is not None:
