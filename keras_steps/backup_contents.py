@@ -70,7 +70,7 @@ class BackupContents:
             "log_names": self._fit.log_names,
             "build": build_state(self._model),
             "versions": _versions(),
-            "run": self._fit.run.get_state(),
+            "run": self._fit.run.get_state(in_epoch=bool(self._moment)),
             **self._progress_state(),
         }
         if self._moment:

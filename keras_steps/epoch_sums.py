@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from keras_steps.reports import Snapshot
+from keras_steps.reports import Snapshot, Sum
 
 if TYPE_CHECKING:
     from keras_steps.clock import Clock
@@ -26,6 +26,8 @@ class EpochSums:
         self._training = training
         self._readings = readings
         self._closed: Snapshot | None = None
+        self.closed_totals: Mapping[str, Sum] = {}
+        """What the metrics held when the windows took it over."""
 
     @property
     def are_closed(self) -> bool:
@@ -41,11 +43,11 @@ class EpochSums:
         return self._closed or self._read(clocks)
 
     def close(self, watches: list[Watch], clocks: Iterable[Clock]) -> None:
-        """Let the windows keep what they had of the epoch."""
-        if watches and self._closed is None:
+        """Let the windows keep what they had of the epoch. Those of a loop outlast its epochs."""
+        if watches and self._closed is None and self._training.by_epochs:
             now = self._read(clocks)
             _close_windows(watches, now)
-            self._closed = now.without_totals()
+            self._close_with(now)
 
     def begin_anew(
         self, watches: list[Watch], clocks: Iterable[Clock], *, holds_some: bool, ends: bool
@@ -64,9 +66,12 @@ class EpochSums:
         if holds_some:
             _close_windows(watches, now)
         if ends or self._closed is not None:
-            self._closed = now.without_totals()
+            self._close_with(now)
         else:
             self._training.reset_sums()
+
+    def _close_with(self, now: Snapshot) -> None:
+        self.closed_totals, self._closed = now.totals, now.without_totals()
 
     def _read(self, clocks: Iterable[Clock]) -> Snapshot:
         return self._readings.snapshot({clock: clock.optimizer for clock in clocks})

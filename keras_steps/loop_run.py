@@ -101,9 +101,10 @@ class LoopRun:
         self._training.keep_stop_of_callbacks()
 
     def close_iteration(self) -> None:
-        """Take an iteration that a `break` has left for done."""
+        """Take an iteration that a `break` has left for done, and its epoch with it."""
         if self._training.counts_itself:
             self._training.counter.add_one()
+        self.position.close_epoch(is_complete=True, is_left=True)  # before this step is saved
         self.after()
 
     def stop_in_epoch(self) -> None:

@@ -72,7 +72,7 @@ class Window:
         self._seconds = now.seconds
         self._start = now.totals
         self._kept: Mapping[str, Sum] = {}
-        self._lost = {name for name, sum_ in now.totals.items() if not math.isfinite(sum_.total)}
+        self._lost = _not_finite(now.totals)
 
     def close_epoch(self, now: Snapshot) -> None:
         """Keep what the epoch that ends has brought; the metrics begin anew."""
@@ -114,14 +114,23 @@ class Window:
                 report["examples_per_second"] = examples / passed
         return report
 
-    def get_state(self, seconds: float) -> dict[str, Any]:
-        """What it holds, in plain values."""
+    def get_state(self, seconds: float, totals: Mapping[str, Sum] | None = None) -> dict[str, Any]:
+        """What it holds, in plain values.
+
+        Args:
+            seconds: What the run's stopwatch shows.
+            totals: What the metrics hold where the window goes on, if it is closed and they
+                do not begin anew.
+        """
+        start, lost = self._start, self._lost
+        if totals is not None:
+            start, lost = totals, lost | (_not_finite(totals) - _not_finite(self._kept))
         return {
             "step": self._step,
             "seconds": seconds - self._seconds,
-            "start": {name: list(sum_) for name, sum_ in self._start.items()},
+            "start": {name: list(sum_) for name, sum_ in start.items()},
             "kept": {name: list(sum_) for name, sum_ in self._kept.items()},
-            "lost": sorted(self._lost),
+            "lost": sorted(lost),
         }
 
     def set_state(self, state: Mapping[str, Any], seconds: float) -> None:
@@ -154,6 +163,10 @@ class Window:
             return True
         lost = float(np.spacing(np.float32(abs(total.total)))) / 2 * updates
         return lost < 0.5 * abs(gain.total)
+
+
+def _not_finite(sums: Mapping[str, Sum]) -> set[str]:
+    return {name for name, sum_ in sums.items() if not math.isfinite(sum_.total)}
 
 
 def scalars(logs: Mapping[str, Any] | None) -> dict[str, float]:

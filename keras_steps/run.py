@@ -67,10 +67,16 @@ class Run(Lookout):
         for callback in self.callbacks:
             callback.begin(self)
 
-    def get_state(self) -> dict[str, run_state.State]:
-        """What the callbacks must know to go on from this step."""
+    def get_state(self, *, in_epoch: bool = False) -> dict[str, run_state.State]:
+        """What the callbacks must know to go on from this step.
+
+        Args:
+            in_epoch: Whether they go on in an epoch that was closed before its end, with what
+                the metrics held then.
+        """
+        totals = self._sums.closed_totals if in_epoch and self._sums.are_closed else None
         seconds = self.stopwatch.seconds()
-        states = run_state.state_of(self.callbacks, self._watches, seconds)
+        states = run_state.state_of(self.callbacks, self._watches, seconds, totals)
         sums = self.training.get_state()
         return states | {"sums": sums} if sums else states
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from keras_steps.reports import Sum
     from keras_steps.step_callback import StepCallback
     from keras_steps.watch import Watch
 
@@ -15,7 +16,10 @@ State = dict[str, Any]
 
 
 def state_of(
-    callbacks: Iterable[StepCallback], watches: Iterable[Watch], seconds: float
+    callbacks: Iterable[StepCallback],
+    watches: Iterable[Watch],
+    seconds: float,
+    totals: Mapping[str, Sum] | None,
 ) -> dict[str, State]:
     """The state of each callback, and of its window, by its name.
 
@@ -23,13 +27,14 @@ def state_of(
         callbacks: All of a run.
         watches: Those of them that wait for steps.
         seconds: What the run's stopwatch shows.
+        totals: What closed windows go on from; see `Window.get_state`.
     """
     watch_of = {id(watch.callback): watch for watch in watches}
     states: dict[str, State] = {}
     for name, callback in _named(callbacks):
         states[name] = {"callback": callback.get_state()}
         if id(callback) in watch_of:
-            states[name]["watch"] = watch_of[id(callback)].get_state(seconds)
+            states[name]["watch"] = watch_of[id(callback)].get_state(seconds, totals)
     return states
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from keras_steps.clock import Clock
-from keras_steps.reports import Window
+from keras_steps.reports import Sum, Window
 
 if TYPE_CHECKING:
     from keras_steps.step_callback import StepCallback
@@ -39,9 +40,9 @@ class Watch:
         """Whether its time has come."""
         return self.due_time is not None and time >= self.due_time
 
-    def get_state(self, seconds: float) -> dict[str, Any]:
-        """When it fired last, and what its window holds."""
-        return {"fired_at": self.fired_at, "window": self.window.get_state(seconds)}
+    def get_state(self, seconds: float, totals: Mapping[str, Sum] | None) -> dict[str, Any]:
+        """When it fired last, and what its window holds; see `Window.get_state`."""
+        return {"fired_at": self.fired_at, "window": self.window.get_state(seconds, totals)}
 
     def set_state(self, state: dict[str, Any], seconds: float) -> None:
         """Take up what `get_state` gave, at the step that the clock shows now."""

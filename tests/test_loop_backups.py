@@ -158,6 +158,19 @@ def test_goes_on_where_a_break_has_left_earlier_epochs(make_data, tmp_path):
     np.testing.assert_equal(state_of(model), state_of(whole))
 
 
+@pytest.mark.parametrize("stopped_by", ["a kill", "its target"])
+def test_a_step_that_is_saved_and_left_by_a_break_is_its_epochs_last(tmp_path, stopped_by):
+    whole, *_ = script(tmp_path / "whole", in_lists, every=3, left_every=3)
+    if stopped_by == "a kill":
+        script(tmp_path / "parts", in_lists, every=3, left_every=3, killed_at=4)
+    else:
+        target = [ks.StopAtStep(3)]
+        script(tmp_path / "parts", in_lists, every=100, left_every=3, callbacks=target)
+    model, *_ = script(tmp_path / "parts", in_lists, every=3, left_every=3)
+    assert (ks.global_step(model), ks.global_step(whole)) == (9, 9)
+    np.testing.assert_equal(state_of(model), state_of(whole))
+
+
 @pytest.mark.parametrize("make_data", KINDS)
 def test_goes_on_with_the_next_batch(make_data, tmp_path, capsys):
     whole, of_whole, _ = script(tmp_path / "whole", make_data)
@@ -199,8 +212,8 @@ def test_one_that_is_done_makes_no_step_and_a_larger_target_goes_on(tmp_path, ca
     assert recorder.steps == []
     np.testing.assert_equal(state_of(again), state_of(first))
     further, recorder, _ = script(tmp_path, in_lists, callbacks=[ks.StopAtStep(12)])
-    assert recorder.steps == [12]
-    assert recorder.logs[0]["epoch"] == 1.0
+    _, of_whole, _ = script(tmp_path / "whole", in_lists)
+    assert reports(recorder) == {12: reports(of_whole)[12]}
 
 
 def test_epochs_that_are_over_are_empty_and_more_of_them_go_on(tmp_path):

@@ -76,10 +76,12 @@ def assert_same(one, other):
     for array, array_2 in zip(state_of(model), state_of(model_2), strict=True):
         np.testing.assert_array_equal(array, array_2)
     assert history == history_2
-    logs = {
-        step: without_time(log) for step, log in zip(recorder.steps, recorder.logs, strict=True)
-    }
-    for step, log in zip(recorder_2.steps, recorder_2.logs, strict=True):
+    assert_reports_of(recorder, recorder_2)
+
+
+def assert_reports_of(whole, part):
+    logs = {step: without_time(log) for step, log in zip(whole.steps, whole.logs, strict=True)}
+    for step, log in zip(part.steps, part.logs, strict=True):
         assert without_time(log) == logs[step], step
 
 
@@ -167,7 +169,7 @@ def test_steps_per_execution(tmp_path, whole_of_executions, killed_at):
     assert_same(whole_of_executions, script(tmp_path, spe=4))
 
 
-def test_a_done_run_makes_no_step_and_a_larger_target_goes_on(tmp_path, capsys):
+def test_a_done_run_makes_no_step_and_a_larger_target_goes_on(tmp_path, whole, capsys):
     first = script(tmp_path, more=[ks.StopAtStep(12)])
     assert ks.stop_reason(first[0]) == "reached"
     again = script(tmp_path, more=[ks.StopAtStep(12)])
@@ -178,6 +180,22 @@ def test_a_done_run_makes_no_step_and_a_larger_target_goes_on(tmp_path, capsys):
     more = script(tmp_path, more=[ks.StopAtStep(25)])
     assert ks.global_step(more[0]) == 25
     assert more[1].steps == [15, 18, 21, 24]
+    assert_reports_of(whole[1], more[1])
+
+
+class AtEnd(Recorder):
+    at_end = True
+
+
+def test_what_reported_at_the_end_goes_on_behind_it(tmp_path):
+    """It reports steps 13 to 16, as one does that has reported at 12 in a run of one piece."""
+    whole = AtEnd(ks.AtSteps(8, 12, 16))
+    script(tmp_path / "whole", more=[whole, ks.StopAtStep(16)])
+    first, further = AtEnd(8), AtEnd(8)
+    script(tmp_path / "parts", more=[first, ks.StopAtStep(12)])
+    script(tmp_path / "parts", more=[further, ks.StopAtStep(16)])
+    assert (first.steps, further.steps) == ([8, 12], [16])
+    assert without_time(further.logs[0]) == without_time(whole.logs[2])
 
 
 def test_c38_tomorrow_the_same_with_200(tmp_path):
