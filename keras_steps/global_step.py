@@ -14,6 +14,7 @@ from keras_steps.keras_internals import (
     is_optimizer,
     is_purged,
     jax_state_in_flight,
+    name_of,
 )
 
 
@@ -101,21 +102,36 @@ def find_optimizer(thing: Any, which: str | Callable[[Any], Any] | None, asked_b
         raise TypeError(
             f"{asked_by} takes a compiled Keras model or an optimizer; received {thing!r}."
         )
+    found, name = named_in(thing, which, asked_by)
+    if not is_optimizer(found):
+        raise TypeError(
+            f"{name} must be an optimizer that counts its `iterations`; it is {found!r}."
+        )
+    return found
+
+
+def named_in(
+    model: Any, which: str | Callable[[Any], Any] | None, asked_by: str
+) -> tuple[Any, str]:
+    """What `which` names, whatever that is, and how messages call it.
+
+    Args:
+        model: The model; None if `which` is a function that asks for none.
+        which: As in `find_optimizer`.
+        asked_by: As in `find_optimizer`.
+    """
     if callable(which):
-        found, name = which(thing), f"the function {which!r}"
-    else:
-        name = f"model.{which or 'optimizer'}"
-        if not hasattr(thing, which or "optimizer"):
-            raise ValueError(
-                f"{asked_by}: the model {thing.name!r} has no attribute {which or 'optimizer'!r}. "
-                "Compile it, or name the attribute that holds the optimizer."
-            )
-        found = getattr(thing, which or "optimizer")
+        return which(model), f"{asked_by}: what {name_of(which)}(model) returns"
+    attribute = which or "optimizer"
+    if not hasattr(model, attribute):
+        raise ValueError(
+            f"{asked_by}: the model {model.name!r} has no attribute {attribute!r}. Compile it, or "
+            "name the attribute that holds the optimizer."
+        )
+    found = getattr(model, attribute)
     if found is None:
         raise ValueError(
-            f"{asked_by}: {name} of {thing.name!r} is None. A model gets its optimizer from "
-            "compile(optimizer=...)."
+            f"{asked_by}: model.{attribute} of {model.name!r} is None. A model gets its optimizer "
+            "from compile(optimizer=...)."
         )
-    if not is_optimizer(found):
-        raise TypeError(f"{asked_by}: {name} is no optimizer; received {found!r}.")
-    return found
+    return found, f"{asked_by}: model.{attribute}"

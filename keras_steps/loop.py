@@ -30,7 +30,8 @@ class StepLoop:
             torch optimizer, the name of the model's attribute, or a function that returns the
             step, such as `lambda: int(state.step)`. It is called when something may be due,
             never in between. Default: the model's. Without a model too, iterations count, in
-            `global_step`.
+            `global_step`. A callback that follows another one names it as in fit, or by a
+            function from the model to any of these.
 
     Raises:
         ValueError: If a callback can do nothing in such a loop; the message says why.
@@ -53,10 +54,11 @@ class StepLoop:
     ) -> None:
         self._training = LoopTraining(model, optimizer)
         self._callbacks = _checked(callbacks)
-        for callback in self._callbacks:
-            for each in (callback, *getattr(callback, "companions", ())):
-                self._training.optimizer_of(each)
-                each.refuse_loop(self._training)
+        each_one = [e for c in self._callbacks for e in (c, *getattr(c, "companions", ()))]
+        for callback in each_one:
+            self._training.optimizer_of(callback)
+        for callback in each_one:
+            callback.refuse_loop(self._training)
         self._following: LoopRun | None = None
         self._run: Run | None = None
         self._is_within = self._is_open = self._is_in_iteration = False

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from keras_steps.distribution import in_place_of_model
-from keras_steps.global_step import find_optimizer
+from keras_steps.global_step import named_in
 from keras_steps.keras_internals import learning_rate_source, name_of, variables_of_loop
 from keras_steps.logged import Logged
 from keras_steps.reports import Sum
@@ -32,6 +33,7 @@ class LoopTraining(Training):
 
     def __init__(self, model: Any, optimizer: Any) -> None:
         self.model = _checked_model(model)
+        self._sources: dict[Any, tuple[Any, Any]] = {}
         self.counter = self._counter(optimizer)
         self.callbacks: list[StepCallback] = []
         self._asked = self.model
@@ -46,8 +48,15 @@ class LoopTraining(Training):
         self._is_stopping = False
         if self.model is not None:
             self.model.stop_training = False
-        if isinstance(self.counter, StepFunction):
-            self.counter.begin()
+        for source in self.sources:
+            if isinstance(source, StepFunction):
+                source.begin()
+
+    @property
+    def sources(self) -> list[Any]:
+        """All that counts: `counter` first, then what else callbacks have asked for."""
+        others = [source for _, source in self._sources.values() if source is not self.counter]
+        return [self.counter, *others]
 
     @property
     def counts_itself(self) -> bool:
@@ -61,7 +70,7 @@ class LoopTraining(Training):
         Where a function says the step, it may lie in arrays of the loop's own, and the model
         have copies of them; a torch optimizer keeps its own.
         """
-        return self.model is not None and learning_rate_source(self.counter) is not None
+        return self.model is not None and not self._foreign
 
     @property
     def asked_for_workers(self) -> Any:
@@ -70,7 +79,7 @@ class LoopTraining(Training):
     @property
     def shares_arrays(self) -> bool:
         """Where a function says the step, it may have put the loop's arrays into the model."""
-        return isinstance(self.counter, StepFunction)
+        return any(isinstance(source, StepFunction) for source in self.sources)
 
     @property
     def without_its_state(self) -> str:
@@ -78,7 +87,7 @@ class LoopTraining(Training):
         if self.model is None:
             return "the loop has no model: StepLoop(callbacks, model=model)."
         return (
-            f"{name_of(self.counter)} counts the steps of this loop: part of its state may lie "
+            f"{name_of(self._foreign[0])} counts the steps of this loop: part of its state may lie "
             "where nobody but the loop itself can put it back. Count by a Keras optimizer."
         )
 
@@ -92,7 +101,7 @@ class LoopTraining(Training):
                 "and the loop has none: StepLoop(callbacks, model=model). Or pass a function that "
                 "returns the optimizer."
             )
-        return callback.optimizer_of(self.model)
+        return self._source(*named_in(self.model, which, type(callback).__name__))
 
     def counts_each_batch(self, optimizer: Any) -> bool:
         return isinstance(optimizer, OwnSteps)
@@ -152,9 +161,9 @@ class LoopTraining(Training):
                     "loop has none: StepLoop(callbacks, model=model, optimizer=...). Or pass the "
                     "optimizer itself."
                 )
-            return find_optimizer(self.model, optimizer, "StepLoop(optimizer)")
+            return self._source(*named_in(self.model, optimizer, "StepLoop(optimizer)"))
         if optimizer is not None:
-            return step_source(optimizer)
+            return self._source(optimizer, "StepLoop(optimizer)")
         if self.model is None:
             return OwnSteps()
         if getattr(self.model, "optimizer", None) is None:
@@ -163,7 +172,19 @@ class LoopTraining(Training):
                 "counted. Pass the one that the loop uses, StepLoop(callbacks, model=model, "
                 "optimizer=optimizer), or a function that returns the step."
             )
-        return find_optimizer(self.model, None, "StepLoop")
+        return self._source(*named_in(self.model, None, "StepLoop"))
+
+    def _source(self, given: Any, name: str) -> Any:
+        """The same for the same, so that it has one clock; a method is a new object each time."""
+        key = given if isinstance(given, MethodType) else id(given)
+        if key not in self._sources:
+            self._sources[key] = given, step_source(given, name)  # kept, as its id is its key
+        return self._sources[key][1]
+
+    @property
+    def _foreign(self) -> list[Any]:
+        """What counts and is no Keras optimizer."""
+        return [source for source in self.sources if learning_rate_source(source) is None]
 
 
 def _checked_model(model: Any) -> Any:

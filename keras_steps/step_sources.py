@@ -45,14 +45,14 @@ class StepFunction:
             value = value.numpy().item()
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
             raise TypeError(
-                f"StepLoop(optimizer): {self.name} must return the step, a whole number; it "
-                f"returned {value!r}."
+                f"StepLoop: {self.name} must return the step, a whole number; it returned "
+                f"{value!r}."
             )
         least = self._latest or 0
         if value < least:
             raise ValueError(
-                f"StepLoop(optimizer): {self.name} returned {value}, and before that {least}. A "
-                "step never goes back: return how many updates have been made in all."
+                f"StepLoop: {self.name} returned {value}, and before that {least}. A step never "
+                "goes back: return how many updates have been made in all."
             )
         self._latest = int(value)
         return self._latest
@@ -104,14 +104,18 @@ class TorchSteps:
 _OF_TORCH: WeakKeyDictionary[Any, TorchSteps] = WeakKeyDictionary()
 
 
-def step_source(given: Any) -> Any:
-    """What a loop counts by, made of its `optimizer` argument.
+def step_source(given: Any, name: str = "StepLoop(optimizer)") -> Any:
+    """What a loop or a callback in it counts by.
+
+    Args:
+        given: What was given as `optimizer`, or what that names.
+        name: How messages call it.
 
     Raises:
         TypeError: If it neither counts nor is a function.
     """
     if isinstance(given, type):
-        raise TypeError(f"StepLoop(optimizer) takes an optimizer; received the class {given!r}.")
+        raise TypeError(f"{name} must be an optimizer; received the class {given!r}.")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(given, torch.optim.Optimizer):
         if given not in _OF_TORCH:
@@ -124,15 +128,14 @@ def step_source(given: Any) -> Any:
     if callable(given) and not _is_model(given):
         if not takes(given):
             raise TypeError(
-                "StepLoop(optimizer) must be a function without arguments that returns the step; "
-                f"received {given!r}. That of a callback is another: from the model to the "
-                "optimizer."
+                f"{name} must be a function without arguments that returns the step; received "
+                f"{given!r}. That of a callback is another: from the model to the optimizer."
             )
         return StepFunction(given, f"the function {name_of(given)}")
     raise TypeError(
-        "StepLoop(optimizer) must be an optimizer that counts its `iterations`, a torch "
-        f"optimizer, or a function that returns the step; received {given!r}. Optimizers of optax "
-        "keep their count in their state: pass a function that returns it from there."
+        f"{name} must be an optimizer that counts its `iterations`, a torch optimizer, or a "
+        f"function that returns the step; received {given!r}. Optimizers of optax keep their count "
+        "in their state: pass a function that returns it from there."
     )
 
 

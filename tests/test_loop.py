@@ -1,5 +1,6 @@
 """StepLoop: what it yields, when it ends, and how it is left."""
 
+import copy
 import shutil
 import signal
 
@@ -343,6 +344,36 @@ def test_what_is_scheduled_is_of_the_loops_optimizer():
         assert float(keras_to_numpy(optimizer.strength)) == 7.0
 
 
+def test_a_callback_may_follow_what_a_loop_may_count_by():
+    """A function that says the step, or anything with `iterations`: one clock for each."""
+
+    class Trainer:
+        def __init__(self):
+            self.g = self.d = self.iterations = 0
+
+        def d_step(self):
+            return self.d
+
+    def train():
+        with the_loop:
+            for _ in the_loop.over(range(100)):
+                trainer.g, trainer.d = trainer.g + 1, trainer.d + 3
+                trainer.iterations += 2
+
+    trainer, other = Trainer(), Recorder(4, optimizer=lambda model: trainer)
+    by_d = {"optimizer": lambda model: trainer.d_step}
+    g, d, stop = Recorder(2), Recorder(2, **by_d), ks.StopAtStep(12, **by_d)
+    the_loop = ks.StepLoop([g, d, other, stop], optimizer=lambda: trainer.g)
+    train()
+    assert (g.steps, d.steps, other.steps) == ([2, 4], [3, 6, 9, 12], [4, 8])
+    trainer.d = 6  # between two runs it may go back
+    train()
+    assert (g.steps[2:], d.steps[4:], other.steps[2:]) == ([6], [9, 12], [12])
+    rates = [ks.StepScheduled(float, float, optimizer=lambda model: trainer.d_step)] * 2
+    with pytest.raises(ValueError, match="Two callbacks set float of the same optimizer"):
+        count_to(1, [copy.copy(rate) for rate in rates])
+
+
 class Counts:
     """Anything with `iterations`: it has nothing else, no name either."""
 
@@ -388,6 +419,11 @@ def uncompiled():
             lambda: ks.StepLoop([Recorder(1, optimizer="g_optimizer")]),
             ValueError,
             "names an attribute of the model, and the loop has none",
+        ),
+        (
+            lambda: ks.StepLoop([Recorder(1, optimizer=lambda model: 3)]),
+            TypeError,
+            r"Recorder: what <lambda>\(model\) returns must be an optimizer.*received 3",
         ),
         (lambda: ks.StepLoop([ks.StepCheckpoint("c")]), ValueError, "the loop has none"),
         (lambda: ks.StepLoop([ks.EvaluateEveryN(arrays(1))]), ValueError, "the loop has no model"),

@@ -247,6 +247,26 @@ def test_data_of_an_epoch_that_is_done_which_have_become_fewer_are_named(make_da
         script(tmp_path, shorter)
 
 
+@pytest.mark.parametrize("counts", [lambda: 0, "torch"])
+def test_what_a_callback_follows_it_has_to_restore_too(counts, tmp_path):
+    """Also where the loop itself counts by a Keras optimizer."""
+    if counts == "torch":
+        if FLAVOUR != "torch":
+            pytest.skip("of torch")
+        import torch
+
+        counts = torch.optim.SGD([torch.zeros(1)])
+    backup = ks.StepBackupAndRestore(tmp_path)
+    model, other = make_model(), keras.optimizers.SGD(0.1)
+    with pytest.raises(ValueError, match="(<lambda>|SGD) counts the steps of this loop"):
+        ks.StepLoop([backup, Recorder(1, optimizer=lambda model: counts)], model=model)
+    callbacks = [backup, Recorder(1, optimizer=lambda model: other)]
+    with pytest.raises(ValueError, match=r"one that counts steps is none: model\.optimizer = "):
+        ks.StepLoop(callbacks, model=model)
+    model.d_optimizer = other
+    ks.StepLoop(callbacks, model=model)
+
+
 @pytest.mark.parametrize(
     ("loop_args", "text"),
     [

@@ -777,6 +777,47 @@ def test_a_torch_loop_goes_on_bit_for_bit(tmp_path):
 
 
 @on_torch
+def test_c24_a_torch_gan_has_two_clocks_and_goes_on_with_both(tmp_path):
+    """Neither a Keras model nor a Keras optimizer: five updates of the critic to one."""
+    import torch
+
+    def train(path, last_step, *, goes_on=False):
+        torch.manual_seed(5 if goes_on else 1)
+        generator, critic = torch.nn.Linear(2, 4), torch.nn.Linear(4, 1)
+        g, d = (torch.optim.Adam(each.parameters(), 0.01) for each in (generator, critic))
+        objects = {"generator": generator, "critic": critic, "g": g, "d": d}
+        by_g, by_d = Recorder(2), Recorder(10, optimizer=lambda model: d)
+        by_clock = ks.AtSteps(25, 33)
+        saver = ks.StepCheckpoint(path, by_clock, objects=objects, optimizer=lambda model: d)
+        callbacks = [by_g, by_d, saver, ks.StopAtStep(last_step)]
+        loop = ks.StepLoop(callbacks, optimizer=g)
+        if goes_on:
+            ks.restore_checkpoint(ks.latest_checkpoint(path), objects)
+        with loop:
+            for x, _ in loop.over(batches_of(*arrays(8))[int(loop.global_step) :]):
+                noise = torch.linspace(-1, 1, 16).reshape(8, 2)
+                for _ in range(5):
+                    d.zero_grad()
+                    (
+                        critic(generator(noise)).mean() - critic(torch.from_numpy(x)).mean()
+                    ).backward()
+                    d.step()
+                g.zero_grad()
+                (-critic(generator(noise)).mean()).backward()
+                g.step()
+        return [each.state_dict() for each in objects.values()], by_g.steps, by_d.steps
+
+    whole, *steps = train(tmp_path / "whole", 8)
+    assert steps == [[2, 4, 6, 8], [10, 20, 30, 40]]
+    assert steps_in(tmp_path / "whole") == [25, 35, 40]
+    assert train(tmp_path / "parts", 5)[1:] == ([2, 4], [10, 20])
+    resumed, *steps = train(tmp_path / "parts", 8, goes_on=True)
+    assert steps == [[6, 8], [30, 40]]
+    assert steps_in(tmp_path / "parts") == [25, 35, 40]
+    torch.testing.assert_close(resumed, whole, rtol=0, atol=0)
+
+
+@on_torch
 def test_torch_objects_that_do_not_fit_are_told_before_any_is_changed(tmp_path):
     import torch
 

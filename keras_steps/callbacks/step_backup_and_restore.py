@@ -190,10 +190,11 @@ class StepBackupAndRestore(StepCallback):
                 "StepBackupAndRestore saves and restores a model with its optimizers, and "
                 f"{training.without_its_state}"
             )
-        if all(one is not training.counter for _, one in optimizers_of(training.model)):
+        kept = [id(one) for _, one in optimizers_of(training.model)]
+        if any(id(one) not in kept for one in training.sources):
             raise ValueError(
-                "StepBackupAndRestore finds optimizers among the attributes of the model, and the "
-                "one that counts the steps is none: model.optimizer = optimizer makes it one."
+                "StepBackupAndRestore finds optimizers among the attributes of the model, and one "
+                "that counts steps is none: model.optimizer = optimizer makes it one."
             )
 
     def break_off(self, run: Run) -> None:
