@@ -43,7 +43,8 @@ def read_arrays(path: Path, kinds: Mapping[str, str]) -> dict[str, np.ndarray]:
         kinds: The types of those that are wanted, by name.
     """
     with np.load(path, allow_pickle=False) as stored:
-        return {key: _restored(stored[key], kind) for key, kind in kinds.items()}
+        # By their files' names: `stored["a/b.npy"]` would be the array a/b, if there is one.
+        return {key: _restored(stored[f"{key}.npy"], kind) for key, kind in kinds.items()}
 
 
 def _storable(key: str, array: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from keras_steps.keras_internals import PreparedSave, can_save, copied, prepare_save
 from keras_steps.object_files import ENDING, write_objects
-from keras_steps.savable_objects import VariablesState, is_savable, state_of
+from keras_steps.savable_objects import is_savable, state_of
 from keras_steps.state_trees import array_names
 
 _NAME = re.compile(r"\w[\w.-]*")
@@ -85,8 +85,7 @@ class ObjectContents:
     def require(self, model: Any) -> None:
         for name, thing in self._objects.items():
             state = state_of(name, thing)
-            may_be_built = isinstance(state, VariablesState) and not state.state
-            if not may_be_built:  # by the first step
+            if state.is_built:  # or will be, by the first step
                 state.taken_apart({})
 
     def prepare(self, model: Any) -> PreparedSave:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 _FRAMEWORKS = ("jax", "torch", "tensorflow")
-_NUMBERS = re.compile(r"bool|u?int|b?float|complex")
+_NUMBERS = re.compile(r"bool|u?int|b?float|complex(?!32)")
 
 
 def is_array(value: Any) -> bool:
@@ -27,7 +27,7 @@ def array_apart(value: Any, name: str, arrays: MutableMapping[str, Any]) -> dict
         arrays: By keys that no other array has, which read like paths, and have a slash.
 
     Raises:
-        TypeError: If it doesn't hold numbers, is not whole, or is sparse.
+        TypeError: If it doesn't hold numbers, is not whole, or is sparse, nested or masked.
     """
     framework = _framework_of(value)
     described: dict[str, Any] = {"of": framework}
@@ -44,10 +44,16 @@ def array_apart(value: Any, name: str, arrays: MutableMapping[str, Any]) -> dict
             f"{name} must be a whole tensor; received {type(value).__name__}, which is divided "
             "among several processes. Pass a function that returns the full tensors."
         )
-    if framework == "torch" and str(value.layout) != "torch.strided":
+    if framework == "torch" and (str(value.layout) != "torch.strided" or value.is_nested):
+        layout = "nested" if value.is_nested else value.layout
         raise TypeError(
-            f"{name} must be a dense tensor; received one of the layout {value.layout}. Pass a "
+            f"{name} must be a dense tensor; received one of the layout {layout}. Pass a "
             "function that returns its parts, or `tensor.to_dense()`."
+        )
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name} must be without a mask; received a {type(value).__name__}. Pass a function "
+            "that returns its `data` and its `mask`."
         )
     kind = type_of_numbers(value, name)
     key = re.sub(r"[^\w./-]", "_", name if "/" in name else f"{name}/value")

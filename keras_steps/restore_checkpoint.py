@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_steps.checkpoint_contents import checked_objects
+from keras_steps.keras_internals import copied
 from keras_steps.object_files import ENDING, read_arrays_of, read_objects
 from keras_steps.savable_objects import FunctionState, SavableState, state_of
 from keras_steps.timelines import local_path
@@ -38,8 +39,8 @@ def restore_checkpoint(path: str | os.PathLike[str], objects: Mapping[str, Any])
     Raises:
         ValueError: If names, or shapes, types or numbers of variables, are other ones than in
             the file; if it is damaged, or no checkpoint of objects. Nothing has been changed
-            then. (If `load_state_dict` of an object that is not torch's refuses what is in the
-            file, its own error is raised, and a note in it says what was restored before.)
+            then. (If `load_state_dict` of an object refuses what is in the file, its own error
+            is raised, and all are given what they had before.)
         TypeError: If an argument is of the wrong kind.
         FileNotFoundError: If there is no such file.
 
@@ -74,15 +75,36 @@ def restore_checkpoint(path: str | os.PathLike[str], objects: Mapping[str, Any])
             "the same objects as those that were saved."
         )
     ordered = sorted(states.values(), key=lambda state: not state.may_refuse)
+    before = {state.name: _copied(state) for state in ordered if state.may_refuse}
     found: dict[str, Any] = {}
     for state in ordered:
         try:
             found[state.name] = state.put(stored[state.name]["state"], arrays)
         except Exception as error:
-            if found:
-                error.add_note(f"Restored before it: {', '.join(map(repr, found))}.")
+            for name in [state.name, *reversed(found)]:
+                if name in before:
+                    _put_back(states[name], *before[name], error)
             raise
     return {n: found[n] for n, state in states.items() if isinstance(state, FunctionState)}
+
+
+def _copied(state: SavableState) -> tuple[Any, dict[str, np.ndarray]]:
+    """What an object holds, as a file would."""
+    held: dict[str, Any] = {}
+    return state.taken_apart(held), copied(held)
+
+
+def _put_back(
+    state: SavableState, before: Any, arrays: Mapping[str, np.ndarray], error: Exception
+) -> None:
+    """Give an object what it had; where it refuses that too, the error says so."""
+    try:
+        state.put(before, arrays)
+    except Exception as again:
+        error.add_note(
+            f"{state.name!r} has refused what it had before as well, and may be half restored: "
+            f"{again!r}."
+        )
 
 
 def _without_none(objects: Any) -> Any:

@@ -27,7 +27,7 @@ class SavableState(ABC):
     kind: ClassVar[str]
     """What it is saved as."""
 
-    may_refuse: ClassVar[bool] = False
+    may_refuse: bool = False
     """Whether `put` may raise though no `differences` were found."""
 
     def __init__(self, name: str, state: Any) -> None:
@@ -37,6 +37,11 @@ class SavableState(ABC):
     def taken_apart(self, arrays: MutableMapping[str, Any]) -> Any:
         """See `state_trees.taken_apart`."""
         return taken_apart(self.state, self.name, arrays)
+
+    @property
+    def is_built(self) -> bool:
+        """Whether it has what it will have; else its first step makes it."""
+        return True
 
     def is_checked(self, key: str) -> bool:
         """Whether what it holds under a key must be without NaN."""
@@ -67,8 +72,12 @@ class VariablesState(SavableState):
         super().__init__(name, by_replica(keyed))
         self._keyed = keyed
 
+    @property
+    def is_built(self) -> bool:
+        return bool(self.state)
+
     def taken_apart(self, arrays: MutableMapping[str, Any]) -> Any:
-        if not self.state:
+        if not self.is_built:
             raise ValueError(
                 f"StepCheckpoint(objects): {self.name!r} has no variables yet, so there is nothing "
                 "to save of it. Build it before the run, or call it in the first step."
@@ -151,19 +160,36 @@ class ModuleState(DictState):
         super().__init__(name, module)
         parameters = module.named_parameters(remove_duplicate=False)
         self._trained = {key for key, parameter in parameters if parameter.requires_grad}
+        self.may_refuse = any(key.endswith("_extra_state") for key in self.state)
+        self._lazy = [key for key, part in self.state.items() if _is_lazy(part)]
+
+    @property
+    def is_built(self) -> bool:
+        return not self._lazy
+
+    def taken_apart(self, arrays: MutableMapping[str, Any]) -> Any:
+        if not self.is_built:
+            raise ValueError(
+                f"StepCheckpoint(objects): {self.name!r} has no {self._lazy[0]} yet, "
+                "as it is lazy. Call it before the run, or in the first step."
+            )
+        return super().taken_apart(arrays)
 
     def may_be_infinite(self, key: str) -> bool:
         return key not in self._trained
 
     def differences(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
-        yield from differences(stored, self.state, self.name)
+        if self.is_built:
+            yield from differences(stored, self.state, self.name, may_grow=True)
+        else:
+            yield f"{self.name} has no {self._lazy[0]} yet: call it once, as it is lazy"
 
 
 class OptimizerState(DictState):
-    """That of a torch optimizer, with what its parameters were like, and how often it updated.
+    """That of a torch optimizer: also its class, its parameters' shapes, and how often it updated.
 
-    Torch's own state says neither; by the one a wrong optimizer is told, by the other a loop
-    goes on counting.
+    Torch's own state says none of these; by the first two a wrong optimizer is told, by the
+    last a loop goes on counting.
     """
 
     kind = "a torch optimizer"
@@ -172,15 +198,28 @@ class OptimizerState(DictState):
     def __init__(self, name: str, optimizer: Any) -> None:
         super().__init__(name, optimizer)
         groups = optimizer.param_groups
-        self._shapes = [[list(each.shape) for each in group["params"]] for group in groups]
+        self._shapes = [
+            [None if _is_lazy(each) else list(each.shape) for each in group["params"]]
+            for group in groups
+        ]
+        self._class = type(optimizer).__name__
 
     def taken_apart(self, arrays: MutableMapping[str, Any]) -> Any:
         updates = updates_of(self._thing)
-        state = {"state_dict": self.state, "shapes": self._shapes, "updates": updates}
+        state = {
+            "state_dict": self.state,
+            "class": self._class,
+            "shapes": self._shapes,
+            "updates": updates,
+        }
         return taken_apart(state, self.name, arrays)
 
     def differences(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
-        there = put_together(dict(stored["dict"])["shapes"], arrays)
+        parts = dict(stored["dict"])
+        kind = parts.get("class", self._class)  # which the first files did not say
+        if kind != self._class:
+            yield f"{self.name} is {kind} in the file, and {self._class} here"
+        there = put_together(parts["shapes"], arrays)
         if there != self._shapes:
             yield (
                 f"{self.name} updates parameters of the shapes {self._shapes} here, and of {there} "
@@ -228,6 +267,12 @@ def state_of(name: str, thing: Any) -> SavableState:
     value = thing()
     is_object = object_variables(value) is not None or _has_state_dict(value)
     return state_of(name, value) if is_object else FunctionState(name, value)
+
+
+def _is_lazy(part: Any) -> bool:
+    """Whether it is a parameter or buffer of torch that gets its shape with the first call."""
+    torch = sys.modules["torch"]
+    return isinstance(part, torch.Tensor) and torch.nn.parameter.is_lazy(part)
 
 
 def _has_state_dict(thing: Any) -> bool:

@@ -155,6 +155,7 @@ MAY_IMPORT = {
     "checkpoint_contents": {"keras_internals", "object_files", "savable_objects", "state_trees"},
     "restore_checkpoint": {
         "checkpoint_contents",
+        "keras_internals",
         "object_files",
         "savable_objects",
         "timelines",

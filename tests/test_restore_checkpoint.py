@@ -253,25 +253,45 @@ def test_an_object_that_refuses_its_state_is_asked_before_others_are_changed(tmp
     before = copy.deepcopy(state_of(other))
     with pytest.raises(RuntimeError, match="cannot read version 1") as raised:
         ks.restore_checkpoint(path, {"model": other, "theirs": Refuses()})
-    assert raised.value.__notes__ == ["restore_checkpoint called load_state_dict of 'theirs'."]
+    first, second = raised.value.__notes__
+    assert first == "restore_checkpoint called load_state_dict of 'theirs'."
+    assert second.startswith("'theirs' has refused what it had before as well, and may be half")
     np.testing.assert_equal(state_of(other), before)
 
 
-def test_what_was_restored_before_one_refuses_is_said(tmp_path):
-    class Takes(Refuses):
-        def load_state_dict(self, state):
-            pass
+class Picky:
+    """Refuses numbers below the one that it was made with, having taken its array."""
 
-    def objects():
-        return {"model": make_network(1), "mine": Takes(), "theirs": Refuses()}
+    def __init__(self, number):
+        self.least, self.number, self.array = number, number, np.full(2, number)
 
-    path = saved(tmp_path, objects())
-    with pytest.raises(RuntimeError, match="cannot read version 1") as raised:
-        ks.restore_checkpoint(path, objects())
-    assert raised.value.__notes__ == [
-        "restore_checkpoint called load_state_dict of 'theirs'.",
-        "Restored before it: 'mine'.",
-    ]
+    def state_dict(self):
+        return {"array": self.array, "number": self.number}
+
+    def load_state_dict(self, state):
+        self.array[:] = state["array"]
+        if state["number"] < self.least:
+            raise RuntimeError(f"{state['number']} is too old")
+        self.number = state["number"]
+
+
+def test_where_one_refuses_all_have_what_they_had(tmp_path):
+    path = saved(tmp_path, {"a": Picky(1), "b": Picky(2), "model": make_network(1)})
+    a, b, model = Picky(0), Picky(3), make_network(2)
+    before = copy.deepcopy(state_of(model))
+    with pytest.raises(RuntimeError, match="2 is too old") as raised:
+        ks.restore_checkpoint(path, {"a": a, "b": b, "model": model})
+    assert raised.value.__notes__ == ["restore_checkpoint called load_state_dict of 'b'."]
+    np.testing.assert_equal(
+        [a.state_dict(), b.state_dict()], [Picky(n).state_dict() for n in (0, 3)]
+    )
+    np.testing.assert_equal(state_of(model), before)
+
+
+def test_arrays_whose_names_end_like_files(tmp_path):
+    state = {"a": np.zeros(2), "a.npy": np.ones(2), "a.npy.npy": np.full(2, 2.0)}
+    path = saved(tmp_path, {"state": lambda: state})
+    np.testing.assert_equal(ks.restore_checkpoint(path, {"state": lambda: state})["state"], state)
 
 
 @on_keras_3
@@ -415,6 +435,7 @@ def test_weights_only_is_about_a_model():
         ({"a": {(1, 2): 3}}, r"state/a: a key must be a number or a string; received \(1, 2\)"),
         (np.array(["a", None]), "state must hold numbers; received an array of the type object"),
         ({"s": {1, 2}}, r"state/s must be .* received {1, 2}"),
+        (np.ma.array([1, 2], mask=[0, 1]), "state must be without a mask; received a MaskedArray"),
     ],
 )
 def test_what_a_function_returns_is_looked_at_before_the_first_step(tmp_path, value, text):
@@ -833,6 +854,92 @@ def test_torch_objects_that_do_not_fit_are_told_before_any_is_changed(tmp_path):
     with pytest.raises(ValueError, match="optimizer was saved as a torch optimizer, and is a tor"):
         ks.restore_checkpoint(path, {"network": None, "optimizer": given["network"]})
     torch.testing.assert_close(given["network"].state_dict(), before, rtol=0, atol=0)
+
+
+@on_torch
+def test_the_state_of_another_class_of_optimizer_is_refused(tmp_path):
+    import torch
+
+    weights = [torch.nn.Parameter(torch.ones(2))]
+    path = saved(tmp_path, {"optimizer": torch.optim.Adam(weights)})
+    other = torch.optim.SGD(weights, 0.1)
+    with pytest.raises(ValueError, match="optimizer is Adam in the file, and SGD here"):
+        ks.restore_checkpoint(path, {"optimizer": other})
+    assert "betas" not in other.param_groups[0]
+
+
+@on_torch
+def test_a_lazy_module_is_saved_once_it_is_built_and_restored_where_it_is(tmp_path):
+    import torch
+
+    def made():
+        lazy = torch.nn.LazyLinear(2)
+        return {"lazy": lazy, "optimizer": torch.optim.SGD(lazy.parameters(), 0.1, momentum=0.9)}
+
+    objects = made()
+    saver = ks.StepCheckpoint(tmp_path / "built", objects=objects)
+    for _ in ks.StepLoop([saver]).over(range(1)):
+        objects["lazy"](torch.ones(1, 3)).sum().backward()
+        objects["optimizer"].step()
+    path = ks.latest_checkpoint(tmp_path / "built")
+    others = made()
+    with pytest.raises(ValueError, match="lazy has no weight yet: call it once, as it is lazy"):
+        ks.restore_checkpoint(path, others)
+    others["lazy"](torch.ones(1, 3))
+    ks.restore_checkpoint(path, others)
+    assert torch.equal(others["lazy"].weight, objects["lazy"].weight)
+    with pytest.raises(ValueError, match="'lazy' has no weight yet, as it is lazy. Call it"):
+        saved(tmp_path / "never", made())
+
+
+@on_torch
+def test_what_a_module_has_beside_tensors_may_have_grown_and_may_be_refused(tmp_path):
+    import torch
+
+    class Counted(torch.nn.Linear):
+        def __init__(self, seen):
+            super().__init__(1, 1)
+            self.seen = seen
+
+        def get_extra_state(self):
+            return {"seen": self.seen}
+
+        def set_extra_state(self, state):
+            if self.seen == [9]:
+                raise RuntimeError("refused")
+            self.seen = state["seen"]
+
+    one = Counted([7])
+    path = saved(tmp_path, {"picky": Picky(1), "module": one})
+    other = Counted([])
+    ks.restore_checkpoint(path, {"picky": None, "module": other})
+    assert other.seen == [7] and torch.equal(other.weight, one.weight)
+    picky, other = Picky(0), Counted([9])
+    before = other.weight.detach().clone()
+    with pytest.raises(RuntimeError, match="refused"):
+        ks.restore_checkpoint(path, {"picky": picky, "module": other})
+    assert picky.number == 0 and torch.equal(other.weight, before)
+
+
+@on_torch
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (
+            lambda torch: torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged),
+            "must be a dense tensor; received one of the layout nested",
+        ),
+        (lambda torch: torch.zeros(2).to(torch.complex32), "must hold numbers; .* complex32"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+def test_tensors_that_no_file_holds_are_refused_before_the_first_step(tmp_path, make, text):
+    import torch
+
+    tensor = make(torch)
+    saver = ks.StepCheckpoint(tmp_path, objects={"state": lambda: tensor})
+    with pytest.raises(TypeError, match=text):
+        next(ks.StepLoop([saver]).over(range(3)))
 
 
 @on_torch

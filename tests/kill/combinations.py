@@ -19,7 +19,8 @@ class Combination(NamedTuple):
         spe: steps_per_execution.
         accumulation: Batches an update.
         data: "arrays", which fit shuffles; "dataset": tf.data, shuffled with a seed; "loader":
-            a torch DataLoader that shuffles.
+            a torch DataLoader that shuffles; "gan": in a StepLoop over the updates of a critic,
+            with one of a generator behind every fifth.
         mirrored: Whether under MirroredStrategy, on two virtual CPUs.
         stops_early: Whether StepEarlyStopping ends the run, and ReduceLROnPlateau sets its rate.
     """
@@ -77,6 +78,9 @@ COMBINATIONS = [
     Combination("tensorflow", spe=4, accumulation=2),
     Combination("tf_keras", stops_early=True),
     Combination("torch", stops_early=True),
+    Combination("tensorflow", data="gan"),
+    Combination("jax", data="gan"),
+    Combination("torch", data="gan"),
 ]
 
 

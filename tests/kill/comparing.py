@@ -123,15 +123,25 @@ def _checkpoints(run: Path) -> dict[int, tuple]:
 
 
 def _saved_weights(run: Path) -> dict[tuple[int, str], bytes]:
+    return {
+        (checkpoint.step, name): value
+        for checkpoint in list_checkpoints(run / "checkpoints")
+        for name, value in _arrays_in(checkpoint.path).items()
+    }
+
+
+def _arrays_in(path: Path) -> dict[str, bytes]:
+    """Those of a checkpoint of a model, or of objects."""
     found = {}
-    for checkpoint in list_checkpoints(run / "checkpoints"):
-        with zipfile.ZipFile(checkpoint.path) as archive:
-            content = io.BytesIO(archive.read("model.weights.h5"))
+    with zipfile.ZipFile(path) as archive:
+        if path.suffix == ".npz":
+            return {name: archive.read(name) for name in archive.namelist()}
+        content = io.BytesIO(archive.read("model.weights.h5"))
 
-        def keep(name, item, step=checkpoint.step):
-            if isinstance(item, h5py.Dataset):
-                found[step, name] = np.asarray(item).tobytes()
+    def keep(name, item):
+        if isinstance(item, h5py.Dataset):
+            found[name] = np.asarray(item).tobytes()
 
-        with h5py.File(content) as file:
-            file.visititems(keep)
+    with h5py.File(content) as file:
+        file.visititems(keep)
     return found

@@ -31,6 +31,7 @@ BATCHES = 10
 EPOCHS = 6
 LAST_BATCH = 56
 STEP_SECS = 0.012
+IS_GAN = combination.data == "gan"
 points = itertools.count(1)
 
 
@@ -48,8 +49,11 @@ class Firings(ks.StepCallback):
 
     def on_epoch_begin(self, epoch, logs=None):
         super().on_epoch_begin(epoch, logs)
+        self.begins(ks.global_step(self.model))
+
+    def begins(self, step):
         if len(self.to_say) == 2:
-            say(self.to_say.pop(), ks.global_step(self.model))
+            say(self.to_say.pop(), step)
 
     def on_step(self, step, logs):
         self.note("step", step, logs)
@@ -160,8 +164,48 @@ def callbacks():
     return found
 
 
+def train_gan():
+    """A loop whose step is an update of the critic: every fifth is followed by a generator's.
+
+    Backups come due between these five too. Both optimizers' counters are a part of the end.
+    """
+    from gans import CRITIC_UPDATES, counters, make_gan, state
+
+    gan = make_gan()
+    optimizers = {"g_optimizer": gan.g_optimizer, "d_optimizer": gan.d_optimizer}
+    firings = Firings(directory / "firings.jsonl")
+    loop_callbacks = [
+        ks.StepCheckpoint(
+            directory / "checkpoints",
+            every=6,
+            max_to_keep=2,
+            keep_every=15,
+            objects={"gan": gan, **optimizers},
+        ),
+        ks.LogEveryN(10),
+        ks.StepTensorBoard(directory / "logs", every=3),
+        ks.StepCSVLogger(directory / "metrics.csv", every=4),
+        ks.StopAtStep(LAST_BATCH),
+        firings,
+        ks.StepBackupAndRestore(directory / "backup", every=4),
+    ]
+    images = np.random.default_rng(0).uniform(size=(BATCHES, 64, 64)).astype("float32")
+    say("begins")
+    with ks.StepLoop(loop_callbacks, model=gan, optimizer="d_optimizer") as loop:
+        for _ in range(EPOCHS):
+            for real in loop.over(images):
+                firings.begins(ks.global_step(gan.d_optimizer))
+                loop.log(d_loss=gan.update_critic(keras.ops.convert_to_tensor(real)))
+                if ks.global_step(gan.d_optimizer) % CRITIC_UPDATES == 0:
+                    gan.update_generator()
+    finish(gan, {}, counters(gan), state(gan))
+
+
 def main():
     kill_in_saves()
+    if IS_GAN:
+        train_gan()
+        return
     with scope():
         model = make_model()
     say("begins")
@@ -172,12 +216,18 @@ def main():
         validation_data=arrays(2, seed=5),
         callbacks=callbacks(),
     )
+    finish(
+        model, {"epoch": history.epoch, **history.history}, [ks.global_step(model)], state_of(model)
+    )
+
+
+def finish(model, results, steps, final):
+    """Write what the run has come to."""
     say("saved", next(points) - 1)
-    np.savez(directory / "final.npz", *state_of(model))
-    results = {"epoch": history.epoch, **history.history}
+    np.savez(directory / "final.npz", *final)
     plain = {name: [float(value) for value in values] for name, values in results.items()}
     (directory / "history.json").write_text(json.dumps(plain))
-    end = {"step": ks.global_step(model), "stop_reason": ks.stop_reason(model)}
+    end = {"steps": steps, "stop_reason": ks.stop_reason(model)}
     (directory / "end.json").write_text(json.dumps(end))
 
 
