@@ -12,6 +12,7 @@ from keras_steps import clock as clocks
 from keras_steps import roll_call
 from keras_steps.clock import NEVER
 from keras_steps.distribution import is_chief, joining_backend, refuse_unknown_workers
+from keras_steps.roles import signals_of
 from keras_steps.signals import undo_swallowing
 from keras_steps.triggers import goes_by_time
 from keras_steps.watch import Watch
@@ -68,7 +69,7 @@ class Agreement:
         ):
             self.decides_together = not is_shared
             if self.meetings is None:  # else the run waits for signals by now
-                undo_swallowing(each for callback in self._callbacks for each in callback.signals)
+                undo_swallowing(each for c in self._callbacks for each in signals_of(c))
             backend = joining_backend(self._training.asked_for_workers)
             callbacks = roll_call.described(
                 self._callbacks, reading_is_collective=backend not in ("jax", "torch")
@@ -93,7 +94,7 @@ class Agreement:
             watches: All that are waited for.
         """
         self._timed = [watch for watch in watches if goes_by_time(watch.trigger)]
-        waits_for_signal = any(callback.signals for callback in self._callbacks)
+        waits_for_signal = any(map(signals_of, self._callbacks))
         if self._timed and not self.workers.are_several:
             refuse_unknown_workers(self._training.asked_for_workers)
         if self.workers.are_several and (self._timed or waits_for_signal):

@@ -34,6 +34,7 @@ from keras_steps.keras_internals import (
 from keras_steps.random_states import set_random_states
 from keras_steps.restoring import description_of, is_of_metrics, restore
 from keras_steps.resumption import Resumption
+from keras_steps.roles import SetsBeforeUpdates
 from keras_steps.timelines import require_writable
 from keras_steps.worker_shares import for_worker, share_of
 
@@ -83,7 +84,7 @@ class BackingUp:
                 "callbacks=[...]: it repeats the epoch that was broken off."
             )
         sets_rate = sets_learning_rate(self._fit.other_callbacks) or any(
-            hasattr(callback, "apply") for callback in self._fit.callbacks
+            isinstance(callback, SetsBeforeUpdates) for callback in self._fit.callbacks
         )
         self.contents.description = description_of(self._model, steps, sets_rate=sets_rate)
         let_all_finish()

@@ -12,9 +12,9 @@ from keras_steps.keras_internals import (
     skip_validation,
     training_data_of,
 )
+from keras_steps.roles import backup_among
 
 if TYPE_CHECKING:
-    from keras_steps.callbacks.step_backup_and_restore import StepBackupAndRestore
     from keras_steps.keras_internals import TrainingData
     from keras_steps.resumption import Resumption
     from keras_steps.run import Run
@@ -50,9 +50,7 @@ class FitPosition:
         self.is_suspended = False
         self.log_names: list[str] = []
         """Names in the logs of the last execution that was attended to."""
-        self._backup: StepBackupAndRestore | None = next(
-            (c for c in callbacks if hasattr(c, "restore")), None
-        )
+        self._backup = backup_among(callbacks)
         self._resumption: Resumption | None = None
         self._has_resumed = False
         self.run: Run

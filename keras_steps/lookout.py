@@ -10,10 +10,10 @@ from keras_steps.agreement import Agreement
 from keras_steps.clock import NEVER, Clock
 from keras_steps.keras_internals import counter_of
 from keras_steps.readings import Stopwatch
+from keras_steps.roles import SetsBeforeUpdates
 from keras_steps.watch import Watch
 
 if TYPE_CHECKING:
-    from keras_steps.scheduled import Scheduled
     from keras_steps.step_callback import StepCallback
     from keras_steps.training import Training
 
@@ -56,7 +56,7 @@ class Lookout:
         self._clocks: dict[int, Clock] = {}
         self._clock_of: dict[int, Clock] = {}
         self._watches: list[Watch] = []
-        self._setters: list[Scheduled] = []
+        self._setters: list[SetsBeforeUpdates] = []
         self._look_at = 1
         self._set_at = 1
 
@@ -67,7 +67,7 @@ class Lookout:
         clock = self._clock_of[id(callback)] = self._clock_for(callback)
         if callback.trigger is not None:
             self._watches.append(Watch(callback, callback.trigger, clock))
-        if hasattr(callback, "apply"):
+        if isinstance(callback, SetsBeforeUpdates):
             self._setters.append(callback)
 
     def _clock_for(self, callback: StepCallback) -> Clock:
@@ -107,7 +107,7 @@ class Lookout:
             if last_step is not None:
                 self.limits[clock] = min(last_step, self.limits.get(clock, last_step))
 
-    def clock_of(self, callback: StepCallback) -> Clock:
+    def clock_of(self, callback: StepCallback | SetsBeforeUpdates) -> Clock:
         """The clock that `callback` follows: one clock an optimizer."""
         return self._clock_of[id(callback)]
 

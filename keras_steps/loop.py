@@ -10,6 +10,7 @@ from typing import Any
 from keras_steps import clock as clocks
 from keras_steps.loop_run import LoopRun
 from keras_steps.loop_training import LoopTraining
+from keras_steps.roles import with_companions
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
 
@@ -54,7 +55,7 @@ class StepLoop:
     ) -> None:
         self._training = LoopTraining(model, optimizer)
         self._callbacks = _checked(callbacks)
-        each_one = [e for c in self._callbacks for e in (c, *getattr(c, "companions", ()))]
+        each_one = list(with_companions(self._callbacks))
         for callback in each_one:
             self._training.optimizer_of(callback)
         for callback in each_one:

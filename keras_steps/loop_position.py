@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from keras_steps.epoch import Epoch
 from keras_steps.keras_internals import Position, Skipping, is_compiled, replay_pass
+from keras_steps.roles import backup_among
 
 if TYPE_CHECKING:
-    from keras_steps.callbacks.step_backup_and_restore import StepBackupAndRestore
     from keras_steps.resumption import Resumption
     from keras_steps.run import Run
 
@@ -110,9 +110,7 @@ class LoopPosition:
         self.is_suspended = False
         self.training_data = LoopData(model)
         self._is_under_way = is_under_way
-        self._backup: StepBackupAndRestore | None = next(
-            (c for c in callbacks if hasattr(c, "restore")), None
-        )
+        self._backup = backup_among(callbacks)
         self._resumption: Resumption | None = None
         self.run: Run
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from keras_steps.keras_internals import cannot_run, name_of
+from keras_steps.roles import NamesLastStep, SetsBeforeUpdates
 from keras_steps.triggers import EverySteps
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _intervals_off_the_executions(run: Run) -> Iterator[str]:
                 f"steps_per_execution={run.batches}. It fires at the end of the execution in "
                 "which a grid point lies, at uneven intervals."
             )
-        if callback.acts_before_updates:
+        if isinstance(callback, SetsBeforeUpdates):
             yield (
                 f"{type(callback).__name__} sets its value once an execution, "
                 f"of {run.batches} batches, by its first update. For a value of its own at each "
@@ -108,10 +109,12 @@ def _targets_out_of_reach(run: Run, params: Mapping[str, Any], epoch: int) -> It
 
 
 def _targets_beyond_a_horizon(run: Run) -> Iterator[str]:
-    explicit = [c for c in run.callbacks if getattr(c, "last_step", None) is not None]
+    explicit = [c for c in run.callbacks if isinstance(c, NamesLastStep) and c.last_step]
     for callback in explicit:
         for scheduled in run.callbacks:
-            horizon = getattr(getattr(scheduled, "schedule", None), "horizon", None)
+            if not isinstance(scheduled, SetsBeforeUpdates):
+                continue
+            horizon = getattr(scheduled.schedule, "horizon", None)
             same = run.clock_of(scheduled) is run.clock_of(callback)
             if same and horizon is not None and callback.last_step > horizon:
                 yield (

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from keras_steps import preflight
 from keras_steps.distribution import Seat
 from keras_steps.keras_internals import KeyValues, key_values_of
+from keras_steps.roles import SetsBeforeUpdates, signals_of
 from keras_steps.triggers import Trigger, goes_by_time
 
 if TYPE_CHECKING:
@@ -102,11 +103,11 @@ def described(callbacks: Iterable[StepCallback], *, reading_is_collective: bool)
 def _waits(callback: StepCallback) -> bool:
     """Whether it does what all workers have to take part in, whatever is trained."""
     by_time = callback.trigger is not None and goes_by_time(callback.trigger)
-    return by_time or bool(callback.signals) or callback.order.name in ("CHECKPOINT", "BACKUP")
+    return by_time or bool(signals_of(callback)) or callback.order.name in ("CHECKPOINT", "BACKUP")
 
 
 def _only_reports(callback: StepCallback) -> bool:
-    sets = callback.acts_before_updates or callback.decides_by_results
+    sets = isinstance(callback, SetsBeforeUpdates) or callback.decides_by_results
     return callback.order.name == "REPORT" and not sets and not _waits(callback)
 
 
@@ -123,8 +124,9 @@ def _description(callback: StepCallback) -> str:
         said += [
             f"{n}={_told(v)}" for n, v in own.items() if isinstance(v, _COMPARED) or _is_ours(v)
         ]
-    if callback.signals:
-        said.append(f"on_signal={'+'.join(sorted(each.name for each in callback.signals))}")
+    signals = signals_of(callback)
+    if signals:
+        said.append(f"on_signal={'+'.join(sorted(each.name for each in signals))}")
     return f"{kind.__name__}({', '.join(said)})"
 
 

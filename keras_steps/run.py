@@ -14,6 +14,7 @@ from keras_steps.evaluations import Evaluations
 from keras_steps.keras_internals import fetched
 from keras_steps.lookout import Lookout
 from keras_steps.readings import Readings
+from keras_steps.roles import with_companions
 from keras_steps.stop_reason import note_stop_reason
 from keras_steps.watch import Watch
 
@@ -32,12 +33,12 @@ class Run(Lookout):
     Args:
         training: What is trained.
         callbacks: In the order in which they were given. One with an action that is due at
-            other steps has `companions`, of which Keras knows nothing.
+            other steps has companions, of which Keras knows nothing.
     """
 
     def __init__(self, training: Training, callbacks: Iterable[StepCallback]) -> None:
-        given = [each for c in callbacks for each in (c, *getattr(c, "companions", ()))]
-        super().__init__(training, sorted(given, key=lambda callback: callback.order))
+        all_of_it = with_companions(callbacks)
+        super().__init__(training, sorted(all_of_it, key=lambda callback: callback.order))
         self.epoch: int | None = None
         self.evaluations = Evaluations()
         self.stop_reason: str | None = None

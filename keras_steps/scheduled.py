@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from keras_steps.foreign_schedules import Schedule, ScheduleValues
 from keras_steps.keras_internals import Variables
+from keras_steps.roles import SetsBeforeUpdates
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
 from keras_steps.triggers import Trigger, as_trigger
@@ -16,7 +17,7 @@ from keras_steps.triggers import Trigger, as_trigger
 Setter = Callable[[float, Variables], Any]
 
 
-class Scheduled(StepCallback):
+class Scheduled(StepCallback, SetsBeforeUpdates):
     """Sets something to `schedule(step)` before each update. Abstract.
 
     Args:
@@ -26,7 +27,6 @@ class Scheduled(StepCallback):
         optimizer: As in StepCallback.
     """
 
-    acts_before_updates = True
     least: ClassVar[float] = -math.inf
     """The smallest value that makes sense."""
 
@@ -56,11 +56,6 @@ class Scheduled(StepCallback):
         self.value: float | None = None
         self.due_step: int | None = 0
         self._values = ScheduleValues(schedule)
-
-    @property
-    @abstractmethod
-    def label(self) -> str | None:
-        """The name under which reports show the value, if they do."""
 
     @abstractmethod
     def setter(self, run: Run) -> Setter:

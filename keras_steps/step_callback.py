@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -38,6 +37,12 @@ class StepCallback(keras.callbacks.Callback):
     optimizer's counter: under `steps_per_execution`, gradient accumulation or loss
     scaling it fires when a step of its grid has been reached, once.
 
+    A subclass names what it has as it likes: an `apply`, a `restore` or a `last_step` of its own
+    means nothing to a run. Taken are, beside what can be overridden below and what Keras's
+    Callback has, `trigger`, `optimizer`, `order`, `looks_first`, `decides_by_results`, `prepare`,
+    `begin`, `before_first_update`, `rewound`, `end`, `break_off`, `refuse_loop`,
+    `last_step_from`, `optimizer_of` and `_fit`.
+
     Args:
         every: When to fire: an interval in steps, or a trigger. None is for subclasses without
             an `on_step`: they have only `on_evaluation`.
@@ -70,14 +75,8 @@ class StepCallback(keras.callbacks.Callback):
     looks_first: ClassVar[bool] = False
     """Whether it is called at an epoch's last step without waiting for the validation."""
 
-    signals: tuple[signal.Signals, ...] = ()
-    """At which signals it ends the run."""
-
     decides_by_results: ClassVar[bool] = False
     """Whether metrics or evaluations decide what it does to the run."""
-
-    acts_before_updates: ClassVar[bool] = False
-    """Whether it sets something that the next update uses."""
 
     _supports_tf_logs = True  # tf_keras: batch logs may stay tensors
     _fit: Any = None

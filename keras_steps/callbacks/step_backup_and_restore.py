@@ -11,6 +11,7 @@ from keras_steps.arguments import integral
 from keras_steps.backing_up import BackingUp
 from keras_steps.backups import BackupDirectory
 from keras_steps.keras_internals import optimizers_of
+from keras_steps.roles import BacksUp
 from keras_steps.run import Run
 from keras_steps.signals import SignalWatch, signals_named
 from keras_steps.step_callback import Order, StepCallback
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from keras_steps.resumption import Progress, Resumption
 
 
-class StepBackupAndRestore(StepCallback):
+class StepBackupAndRestore(StepCallback, BacksUp):
     """Backs a run up every so many steps, and lets the same script go on from there.
 
     Nothing else of the script changes: not the data, not `initial_epoch`. Killed at any

@@ -243,9 +243,8 @@ def _saves_to(callback: StepCallback, place: Path) -> bool:
 
     Reports may well be written beside checkpoints: each leaves the other's files alone.
     """
-    other = getattr(callback, "place", None)
-    saves = callback.order in (Order.CHECKPOINT, Order.BACKUP)
-    return saves and other is not None and os.path.realpath(other) == os.path.realpath(place)
+    saves = isinstance(callback, StepCheckpoint)
+    return saves and os.path.realpath(callback.place) == os.path.realpath(place)
 
 
 def _flag(value: Any, name: str) -> bool:

@@ -17,13 +17,14 @@ from keras_steps.profiling import (
     directory_for,
     place_of_traces,
 )
+from keras_steps.roles import HasCompanions
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
 from keras_steps.timelines import local_path, require_writable
 from keras_steps.triggers import EverySteps, Trigger, as_trigger
 
 
-class StepProfiler(StepCallback):
+class StepProfiler(StepCallback, HasCompanions):
     """Traces `duration` steps from each due step on, on TensorFlow and JAX.
 
     What the ProfilerHook of TF1 was for. A trace begins with the execution after the one

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_steps.reporting import Reporting
+from keras_steps.roles import HasCompanions
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
 from keras_steps.tensorboard_writer import TensorBoardWriter, is_taken, take
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from keras_steps.loop_training import LoopTraining
 
 
-class StepTensorBoard(Reporting):
+class StepTensorBoard(Reporting, HasCompanions):
     """Writes reports and evaluations for TensorBoard, all over the global step.
 
     What the SummarySaverHook of TF1 was for. Training's curves go to the run `train`,

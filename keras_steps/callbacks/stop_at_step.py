@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_steps.arguments import integral
+from keras_steps.roles import NamesLastStep
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
 
 
-class StopAtStep(StepCallback):
+class StopAtStep(StepCallback, NamesLastStep):
     """Ends `fit` exactly at a step: in mid-epoch, in mid-execution, on endless data.
 
     What TF1's StopAtStepHook was for, without its extra step. A last execution of

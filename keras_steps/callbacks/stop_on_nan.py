@@ -9,6 +9,7 @@ from typing import Any
 from keras_steps import preflight
 from keras_steps.arguments import integral
 from keras_steps.global_step import global_step
+from keras_steps.roles import HasCompanions
 from keras_steps.rollback import GoodStates
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
@@ -17,7 +18,7 @@ from keras_steps.triggers import AtSteps, Trigger
 _ACTIONS = ("stop", "raise", "rollback")
 
 
-class StopOnNaN(StepCallback):
+class StopOnNaN(StepCallback, HasCompanions):
     """Ends `fit`, or goes back, when the loss of a batch was NaN or infinite.
 
     It looks every n steps, and sees what any batch since the look before had: the running sum
