@@ -12,15 +12,16 @@ import numpy as np
 
 from keras_steps import clock as clocks
 from keras_steps import preflight
-from keras_steps.arguments import takes
 from keras_steps.atomic import sha256_of
 from keras_steps.checkpoint_index import Entry, Index
 from keras_steps.checkpoint_loading import load_weights
 from keras_steps.checkpoints import Checkpoint
-from keras_steps.evaluation_data import EvaluationData, PreparedData
-from keras_steps.reporting import Writer
+from keras_steps.evaluation_data import PreparedData
+from keras_steps.evaluation_sources import EvaluationFunction, EvaluationSource, sources_by_prefix
+from keras_steps.keras_internals import is_compiled
 from keras_steps.reports import scalars
 from keras_steps.timelines import local_path
+from keras_steps.user_writers import Writer, as_writer, drop_past
 
 _POLL_SECS = 1.0
 
@@ -43,10 +44,12 @@ def evaluate_checkpoints(
 
     Args:
         model: A model of the same structure, built and compiled with the metrics to evaluate.
-            It is given the weights of each checkpoint, and keeps the last ones.
+            It is given the weights of each checkpoint, and keeps the last ones. For functions
+            as data it need not be compiled.
         directory: What StepCheckpoint was given. It need not be there yet.
-        data: As EvaluateEveryN takes it: arrays as (x, y), a dataset, or a dict from prefixes to
-            those. Results bear the prefix; without a dict `val_`.
+        data: As EvaluateEveryN takes it: arrays as (x, y), a dataset, a function that evaluates
+            the model by itself and returns a dict of scalars, or a dict from prefixes to those.
+            Results bear the prefix; without a dict `val_`.
         writer: As ReportEveryN takes it: a function of (step, scalars), or an object with
             `write(step, scalars)`, `flush()` and `close()`, called with a checkpoint's step.
         timeout: Seconds to wait for the next checkpoint, after the last is evaluated; 0: only
@@ -70,21 +73,25 @@ def evaluate_checkpoints(
     >>> evaluate_checkpoints(model, tempfile.mkdtemp(), data, print, timeout=0)
     []
     """
+    _require_built(model)
     place = local_path(directory, "evaluate_checkpoints(directory)")
     seconds = _checked_timeout(timeout)
-    out = _Output(writer)
-    _require_ready(model)
-    prepared = {prefix: each.prepare(model) for prefix, each in _by_prefix(data).items()}
+    out = as_writer(writer, "evaluate_checkpoints(writer)")
+    sources = sources_by_prefix(data, "evaluate_checkpoints")
+    for source in sources.values():
+        _require_repeatable(source, model)
+    prepared = {prefix: source.prepare(model) for prefix, source in sources.items()}
     evaluated: list[Checkpoint] = []
     try:
         for entry in _coming(place, seconds):
             kept = [one for one in evaluated if one.step < entry.step]
             if len(kept) < len(evaluated):
-                out.drop_past(kept[-1].step if kept else 0)
+                drop_past(out, kept[-1].step if kept else 0)
                 evaluated = kept
             if _load(model, place, entry):
                 results = _results(prepared)
                 out.write(entry.step, dict(results))
+                out.flush()
                 scores = {**entry.scores, **results}
                 evaluated.append(Checkpoint(place / entry.file, entry.step, scores))
     finally:
@@ -92,14 +99,32 @@ def evaluate_checkpoints(
     return evaluated
 
 
-def _require_ready(model: Any) -> None:
-    is_compiled = getattr(model, "compiled", getattr(model, "optimizer", None) is not None)
-    if not model.built or not is_compiled:
+def _require_built(model: Any) -> None:
+    if isinstance(model, type) or not hasattr(model, "load_weights"):
+        raise TypeError(f"evaluate_checkpoints(model) must be a Keras model; received {model!r}.")
+    if not model.built:
         raise ValueError(
-            f"evaluate_checkpoints: the model {model.name!r} is not "
-            f"{'compiled' if model.built else 'built'}. Begin it with an Input or call it on a "
-            "batch, so that weights can be loaded, and compile it with loss and metrics."
+            f"evaluate_checkpoints: the model {model.name!r} is not built. Begin it with an Input "
+            "or call it on a batch, so that weights can be loaded."
         )
+
+
+def _require_repeatable(source: EvaluationSource, model: Any) -> None:
+    """See that each checkpoint can be evaluated on it."""
+    if isinstance(source, EvaluationFunction):
+        return
+    if not is_compiled(model):
+        raise ValueError(
+            f"evaluate_checkpoints: the model {model.name!r} is not compiled. Compile it with loss "
+            "and metrics."
+        )
+    if source.is_one_shot:
+        raise ValueError(
+            f"{source.name} received a generator, which is used up after one checkpoint. Pass "
+            "arrays, a tf.data.Dataset, PyDataset or DataLoader."
+        )
+    if source.size() == math.inf:
+        raise ValueError(f"{source.name} has no end. Pass a part of it, such as data.take(100).")
 
 
 def _coming(place: Path, timeout: float) -> Iterator[Entry]:
@@ -134,61 +159,12 @@ def _load(model: Any, place: Path, entry: Entry) -> bool:
     return True
 
 
-def _results(prepared: Mapping[str, PreparedData]) -> dict[str, float]:
+def _results(prepared: Mapping[str, PreparedData | EvaluationFunction]) -> dict[str, float]:
     results: dict[str, float] = {}
     for prefix, data in prepared.items():
         found = scalars(data.evaluate())
         results |= {prefix + name: value for name, value in found.items()}
     return results
-
-
-class _Output:
-    """The writer, or a function in its place."""
-
-    def __init__(self, writer: Any) -> None:
-        self._writer = writer
-        self._write = getattr(writer, "write", writer)
-        is_one = callable(self._write) and takes(self._write, "step", "scalars")
-        if isinstance(writer, type) or not is_one:
-            raise TypeError(
-                "evaluate_checkpoints(writer) must be a function of (step, scalars), or an object "
-                f"with write(step, scalars), flush() and close(); received {writer!r}."
-            )
-
-    def write(self, step: int, results: dict[str, float]) -> None:
-        self._write(step, results)
-        self._call("flush")
-
-    def drop_past(self, step: int) -> None:
-        self._call("drop_past", step)
-
-    def close(self) -> None:
-        self._call("close")
-
-    def _call(self, name: str, *args: Any) -> None:
-        method = getattr(self._writer, name, None)
-        if method is not None and self._write is not self._writer:
-            method(*args)
-
-
-def _by_prefix(data: Any) -> dict[str, EvaluationData]:
-    name = "evaluate_checkpoints(data)"
-    by_prefix = data if isinstance(data, Mapping) else {"val_": data}
-    if not by_prefix:
-        raise ValueError(f"{name} received an empty dict. It maps prefixes such as 'val_' to data.")
-    found: dict[str, EvaluationData] = {}
-    for prefix, each in by_prefix.items():
-        if not isinstance(prefix, str) or not prefix.endswith(("_", "-", "/", ".")):
-            raise ValueError(f"{name}: a key must be a prefix such as 'val_'; received {prefix!r}.")
-        found[prefix] = EvaluationData(each, None, name)
-        if found[prefix].is_one_shot:
-            raise ValueError(
-                f"{name} received a generator, which is used up after one checkpoint. Pass arrays, "
-                "a tf.data.Dataset, PyDataset or DataLoader."
-            )
-        if found[prefix].size() == math.inf:
-            raise ValueError(f"{name} has no end. Pass a part of it, such as data.take(100).")
-    return found
 
 
 def _checked_timeout(value: Any) -> float:

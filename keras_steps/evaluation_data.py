@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any
 
 import keras
 
 from keras_steps.keras_internals import Evaluator, is_coordinated
-from keras_steps.reports import scalars
 
 BATCH_SIZE = 32
 """Examples a batch of arrays, as evaluate itself takes them."""
@@ -105,43 +104,6 @@ class EvaluationData:
                 "out to evaluate on all of them."
             )
         return PreparedData(self, model)
-
-
-class EvaluationFunction:
-    """A function that makes an evaluation of its own and returns the results.
-
-    Args:
-        function: Called without arguments; returns a dict of scalars.
-        name: How messages call it.
-    """
-
-    def __init__(self, function: Callable[[], Mapping[str, Any]], name: str) -> None:
-        self.name = name
-        self._function = function
-
-    def __deepcopy__(self, memo: Any) -> EvaluationFunction:
-        return self
-
-    def prepare(self, model: Any) -> EvaluationFunction:
-        """Nothing is to be made ready."""
-        return self
-
-    def evaluate(self) -> dict[str, float]:
-        """Call the function.
-
-        Raises:
-            TypeError: If it returns something other than a dict of scalars.
-        """
-        results = self._function()
-        if not isinstance(results, Mapping) or not all(isinstance(name, str) for name in results):
-            raise TypeError(
-                f"{self.name} must return a dict from names to scalars; it returned {results!r}."
-            )
-        found = scalars(results)
-        for name in results:
-            if name not in found:
-                raise TypeError(f"{self.name} must return scalars; {name!r} is {results[name]!r}.")
-        return found
 
 
 class PreparedData:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_steps import preflight
 from keras_steps.extra import checked_extra, refuse_extra, with_extra
@@ -15,28 +15,12 @@ from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
 from keras_steps.timelines import RunPlace, Timeline, share_a_timeline
 from keras_steps.triggers import Trigger
+from keras_steps.user_writers import Writer, drop_past
 
 if TYPE_CHECKING:
     from keras_steps.loop_training import LoopTraining
 
 _FLUSH_SECS = 10.0
-
-
-class Writer(Protocol):
-    """What reports are handed to.
-
-    One that also has `drop_past(step)` is told by it when a rollback has taken the run back to
-    an earlier step: what it was given past that step does not count, and other values follow.
-    """
-
-    def write(self, step: int, scalars: dict[str, float]) -> Any:
-        """Take a report: at one step several times, each time with other names."""
-
-    def flush(self) -> Any:
-        """Bring to its place what was written."""
-
-    def close(self) -> Any:
-        """The fit is over."""
 
 
 class Reporting(StepCallback, ABC):
@@ -125,11 +109,9 @@ class Reporting(StepCallback, ABC):
 
     def rewound(self, run: Run) -> None:
         """Take back what was written past the step that the run has gone back to."""
-        drop_past = getattr(self._writer, "drop_past", None)
         step = run.clock_of(self).step
-        if drop_past is not None:
-            with self._named(f"called back to step {step}"):
-                drop_past(step)
+        with self._named(f"called back to step {step}"):
+            drop_past(self._writer, step)
 
     def get_state(self) -> dict[str, Any]:
         return {

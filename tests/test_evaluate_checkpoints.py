@@ -124,6 +124,15 @@ def test_several_data(tmp_path):
     assert writer.calls[0] == (10, results(10) | results(10, OTHER, "test_"))
 
 
+def test_a_function_that_evaluates_a_model_which_was_not_compiled(tmp_path):
+    Beside(tmp_path, 10, 20)
+    model = uncompiled(3, 1)
+    data = {"own/": lambda: {"weight": model.get_weights()[0][0, 0]}}
+    found = evaluate_checkpoints(model, tmp_path, data, print, timeout=0)
+    weights = [make_model(seed=seed).get_weights()[0][0, 0] for seed in (10, 20)]
+    assert [one.scores for one in found] == [{"own/weight": weight} for weight in weights]
+
+
 def test_scores_of_the_training_stay_and_those_of_the_evaluation_win(tmp_path):
     Beside(tmp_path).save(10, scores={"val_loss": 7.0, "test_loss": 8.0})
     (found,) = evaluate_checkpoints(make_model(), tmp_path, DATA, print, timeout=0)
@@ -322,8 +331,7 @@ def test_the_model_may_have_other_metrics_and_another_optimizer(tmp_path, metric
 
 
 def dense(*units):
-    layers = [keras.layers.Dense(n) for n in units]
-    model = keras.Sequential([keras.layers.Input((4,)), *layers])
+    model = uncompiled(*units)
     model.compile("sgd", "mse")
     return model
 
@@ -358,12 +366,18 @@ def unbuilt():
     return model
 
 
-def uncompiled():
-    return keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+def uncompiled(*units):
+    layers = [keras.layers.Dense(n) for n in units or [1]]
+    return keras.Sequential([keras.layers.Input((4,)), *layers])
 
 
 class OnlyWrites:
     def write(self, step):
+        pass
+
+
+class Unflushed:
+    def write(self, step, scalars):
         pass
 
 
@@ -379,12 +393,18 @@ class OnlyWrites:
         ({"writer": Writer}, TypeError, "writer. must be a function of"),
         ({"writer": OnlyWrites()}, TypeError, "writer. must be a function of"),
         ({"writer": lambda: 3}, TypeError, "writer. must be a function of"),
+        ({"writer": Unflushed()}, TypeError, "writer. must be .* which has no flush and no close"),
+        ({"model": None}, TypeError, "model. must be a Keras model; received None"),
+        ({"model": keras.Model}, TypeError, "model. must be a Keras model; received <class"),
         ({"model": unbuilt()}, ValueError, "is not built.*Begin it with an Input"),
-        ({"model": uncompiled()}, ValueError, "is not compiled.*compile it with loss"),
+        ({"model": uncompiled()}, ValueError, "is not compiled. Compile it with loss"),
         ({"data": 3}, TypeError, "evaluate_checkpoints.data. must be what model.evaluate takes"),
         ({"data": (x for x in [DATA])}, ValueError, "a generator, which is used up"),
         ({"data": (DATA[0][:0], DATA[1][:0])}, ValueError, "data. is empty"),
-        ({"data": {"val": DATA}}, ValueError, "a prefix such as 'val_'; received 'val'"),
+        ({"data": {"val": DATA}}, ValueError, "a key stands before.* apart.*received 'val'"),
+        ({"data": {"_": DATA}}, ValueError, "a key stands before the names.*received '_'"),
+        ({"data": {3: DATA}}, TypeError, "a key must be a string such as 'test_'; received 3"),
+        ({"data": {"a_": lambda x: {}}}, TypeError, "data.'a_'.. must be a function without arg"),
         ({"data": {}}, ValueError, "received an empty dict"),
     ],
 )

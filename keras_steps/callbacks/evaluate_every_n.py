@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from keras_steps.arguments import integral, takes
-from keras_steps.evaluation_data import EvaluationData, EvaluationFunction, PreparedData
+from keras_steps.arguments import integral
+from keras_steps.evaluation_data import EvaluationData, PreparedData
+from keras_steps.evaluation_sources import EvaluationFunction, sources_by_prefix
 from keras_steps.keras_internals import is_compiled, random_states_kept, training_kept
 from keras_steps.reports import scalars
 from keras_steps.run import Run
@@ -15,8 +16,6 @@ from keras_steps.triggers import Trigger
 
 if TYPE_CHECKING:
     from keras_steps.loop_training import LoopTraining
-
-_ENDINGS = ("_", "-", "/", ".")
 
 
 class EvaluateEveryN(StepCallback):
@@ -75,7 +74,7 @@ class EvaluateEveryN(StepCallback):
             steps = integral(steps, "EvaluateEveryN(steps)", least=1)
         self.at_start = _flag(at_start, "at_start")
         self.at_end = _flag(at_end, "at_end")
-        self.data = _by_prefix(data, prefix, steps)
+        self.data = sources_by_prefix(data, "EvaluateEveryN", prefix=prefix, steps=steps)
         self._prepared: dict[str, PreparedData | EvaluationFunction] = {}
 
     def begin(self, run: Run) -> None:
@@ -116,45 +115,6 @@ class EvaluateEveryN(StepCallback):
     def _prepare(self, model: Any) -> None:
         with random_states_kept():
             self._prepared = {p: data.prepare(model) for p, data in self.data.items()}
-
-
-Source = EvaluationData | EvaluationFunction
-
-
-def _source(data: Any, steps: int | None, name: str) -> Source:
-    if not callable(data) or hasattr(data, "__iter__") or hasattr(data, "__getitem__"):
-        return EvaluationData(data, steps, name)
-    if isinstance(data, type) or not takes(data):
-        raise TypeError(f"{name} must be a function without arguments; received {data!r}.")
-    if steps is not None:
-        raise ValueError(f"{name} is a function, which has batches of its own: leave out steps.")
-    return EvaluationFunction(data, name)
-
-
-def _by_prefix(data: Any, prefix: str, steps: int | None) -> dict[str, Source]:
-    if not isinstance(data, Mapping):
-        _check_prefix(prefix, "EvaluateEveryN(prefix)")
-        return {prefix: _source(data, steps, "EvaluateEveryN(data)")}
-    if not data:
-        raise ValueError(
-            "EvaluateEveryN(data) received an empty dict. It maps prefixes to data, as in "
-            '{"val_": (x, y)}; inputs that are a dict themselves go into a tuple, (x, y).'
-        )
-    for key in data:
-        _check_prefix(key, "EvaluateEveryN(data): a key")
-    return {
-        key: _source(each, steps, f"EvaluateEveryN(data[{key!r}])") for key, each in data.items()
-    }
-
-
-def _check_prefix(prefix: Any, name: str) -> None:
-    if not isinstance(prefix, str):
-        raise TypeError(f"{name} must be a string such as 'test_'; received {prefix!r}.")
-    if not prefix.strip("".join(_ENDINGS)) or not prefix.endswith(_ENDINGS):
-        raise ValueError(
-            f"{name} stands before the names of results and must end so that both can be told "
-            f"apart, as 'test_' or 'test/' does; received {prefix!r}."
-        )
 
 
 def _flag(value: Any, name: str) -> bool:

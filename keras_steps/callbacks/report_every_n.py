@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from keras_steps.arguments import takes
-from keras_steps.reporting import Reporting, Writer
+from keras_steps.reporting import Reporting
 from keras_steps.run import Run
 from keras_steps.triggers import Trigger
+from keras_steps.user_writers import Writer, as_writer
 
 
 class ReportEveryN(Reporting):
@@ -53,43 +53,13 @@ class ReportEveryN(Reporting):
         optimizer: str | Callable[[Any], Any] | None = None,
     ) -> None:
         super().__init__(every, extra=extra, optimizer=optimizer)
-        _check(writer)
         self.given = writer
+        self._adapted = as_writer(writer, "ReportEveryN(writer)")
 
     def open_writer(self, run: Run, step: int) -> Writer:
-        given: Any = self.given
-        return given if hasattr(given, "write") else _Function(given)
+        return self._adapted
 
     @property
     def writer_name(self) -> str:
         name = getattr(self.given, "__qualname__", type(self.given).__name__)
         return f"ReportEveryN, {name},"
-
-
-def _check(writer: Any) -> None:
-    names = ("write", "flush", "close")
-    missing = [name for name in names if not callable(getattr(writer, name, None))]
-    is_object = "write" not in missing
-    if isinstance(writer, type) or (missing and (is_object or not callable(writer))):
-        lacking = f", which has no {' and no '.join(missing)}" if missing else ""
-    elif not takes(writer.write if is_object else writer, "step", "scalars"):
-        lacking = ", which can't be called like that"
-    else:
-        return
-    raise TypeError(
-        "ReportEveryN(writer) must be a function of (step, scalars), or an object with "
-        f"write(step, scalars), flush() and close(); received {writer!r}{lacking}."
-    )
-
-
-class _Function:
-    """A function as a writer."""
-
-    def __init__(self, function: Callable[[int, dict[str, float]], Any]) -> None:
-        self.write = function
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
