@@ -180,7 +180,9 @@ class BackingUp:
             step, ended=ended, is_done=is_done, begun_by=begun_by
         )
         workers = self._fit.run.workers
-        shares = workers.gathered({**share_of(state, arrays), "broken": _broken_in(arrays)})
+        sees_own_results = not self._fit.run.training.results_are_shared
+        share = share_of(state, arrays, sees_own_results=workers.are_several and sees_own_results)
+        shares = workers.gathered({**share, "broken": _broken_in(arrays)})
         broken = [name for share in shares if (name := share.pop("broken"))]
         if broken:
             preflight.warn(

@@ -57,7 +57,7 @@ MAY_IMPORT = {
         "timelines",
         "worker_shares",
     },
-    "worker_shares": {"backups", "distribution", "random_states"},
+    "worker_shares": {"backups", "distribution", "random_states", "restoring"},
     "run_state": set(),
     "training": {"distribution", "keras_internals", "preflight", "reports"},
     "agreement": {
