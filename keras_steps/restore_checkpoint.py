@@ -67,6 +67,7 @@ def restore_checkpoint(path: str | os.PathLike[str], objects: Mapping[str, Any])
         for name, state in states.items()
         for problem in _problems(state, stored[name], arrays)
     ]
+    problems = problems or list(_contradictions(states, stored, arrays))
     if problems:
         more = len(problems) - _MOST_SAID
         raise ValueError(
@@ -120,6 +121,20 @@ def _problems(
         yield from state.differences(stored["state"], arrays)
     else:
         yield f"{state.name} was saved as {stored['kind']}, and is {state.kind} here"
+
+
+def _contradictions(
+    states: Mapping[str, SavableState],
+    stored: Mapping[str, Mapping[str, Any]],
+    arrays: Mapping[str, np.ndarray],
+) -> Iterator[str]:
+    """What is one variable here, and had two values when it was saved: one would be lost."""
+    seen: dict[Any, tuple[str, np.ndarray]] = {}
+    for name, state in states.items():
+        for place, key, array in state.places(stored[name]["state"], arrays):
+            other, first = seen.setdefault(place, (key, array))
+            if first is not array and first.tobytes() != array.tobytes():
+                yield f"{other} and {key} are one variable here, and two values in the file"
 
 
 def _require_same_names(place: Path, stored: Mapping[str, Any], objects: Mapping[str, Any]) -> None:

@@ -55,6 +55,12 @@ class SavableState(ABC):
     def differences(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
         """Why what was saved can't be put in its place."""
 
+    def places(
+        self, stored: Any, arrays: Mapping[str, np.ndarray]
+    ) -> Iterator[tuple[Any, str, np.ndarray]]:
+        """Of each array that is put in place: what that place is, its key, and the array."""
+        yield from ()
+
     @abstractmethod
     def put(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         """Put what was saved in its place; what a function would return is returned."""
@@ -110,6 +116,13 @@ class VariablesState(SavableState):
                     f"{self.name}/{key} is {old[1]} of shape {old[0]} in the file, and {new[1]} "
                     f"of shape {new[0]} here"
                 )
+
+    def places(
+        self, stored: Any, arrays: Mapping[str, np.ndarray]
+    ) -> Iterator[tuple[Any, str, np.ndarray]]:
+        there, here = self._both(stored, arrays)
+        for key, variable in here.items():
+            yield id(variable), f"{self.name}/{key}", there[key]
 
     def put(self, stored: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         there, here = self._both(stored, arrays)
@@ -183,6 +196,15 @@ class ModuleState(DictState):
             yield from differences(stored, self.state, self.name, may_grow=True)
         else:
             yield f"{self.name} has no {self._lazy[0]} yet: call it once, as it is lazy"
+
+    def places(
+        self, stored: Any, arrays: Mapping[str, np.ndarray]
+    ) -> Iterator[tuple[Any, str, np.ndarray]]:
+        for key, part in stored["dict"]:
+            here = self.state[key]
+            if isinstance(part, dict) and "array" in part and here.numel():
+                place = here.device, here.data_ptr(), here.shape
+                yield place, f"{self.name}/{key}", arrays[part["array"]]
 
 
 class OptimizerState(DictState):

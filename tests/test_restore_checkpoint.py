@@ -288,6 +288,29 @@ def test_where_one_refuses_all_have_what_they_had(tmp_path):
     np.testing.assert_equal(state_of(model), before)
 
 
+def test_one_model_in_the_place_of_two_is_refused_unless_they_are_equal(tmp_path):
+    def networks():
+        if FLAVOUR != "torch":
+            return make_network(1), make_network(2)
+        import torch
+
+        return torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+
+    def weights(model):
+        found = model.get_weights() if hasattr(model, "get_weights") else model.parameters()
+        return [np.array(keras_to_numpy(w) if FLAVOUR == "torch" else w) for w in found]
+
+    online, target = networks()
+    path = saved(tmp_path / "two", {"online": online, "target": target})
+    before = copy.deepcopy(weights(target))
+    with pytest.raises(ValueError, match="online/.* and target/.* are one variable here, and two"):
+        ks.restore_checkpoint(path, {"online": target, "target": target})
+    np.testing.assert_equal(weights(target), before)
+    path = saved(tmp_path / "one", {"online": target, "target": target})
+    ks.restore_checkpoint(path, {"online": online, "target": online})
+    np.testing.assert_equal(weights(online), before)
+
+
 def test_arrays_whose_names_end_like_files(tmp_path):
     state = {"a": np.zeros(2), "a.npy": np.ones(2), "a.npy.npy": np.full(2, 2.0)}
     path = saved(tmp_path, {"state": lambda: state})
