@@ -12,7 +12,8 @@ import numpy as np
 from keras_steps.checkpoint_contents import checked_objects
 from keras_steps.keras_internals import copied
 from keras_steps.object_files import ENDING, read_arrays_of, read_objects
-from keras_steps.savable_objects import FunctionState, SavableState, state_of
+from keras_steps.savable_objects import state_of
+from keras_steps.saved_states import FunctionState, SavableState
 from keras_steps.timelines import local_path
 
 _MOST_SAID = 5

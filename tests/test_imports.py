@@ -167,19 +167,16 @@ MAY_IMPORT = {
     "framework_arrays": set(),
     "state_trees": {"framework_arrays"},
     "object_files": {"array_files", "state_trees"},
-    "savable_objects": {
-        "arguments",
-        "framework_arrays",
-        "keras_internals",
-        "state_trees",
-        "step_sources",
-    },
+    "saved_states": {"framework_arrays", "keras_internals", "state_trees"},
+    "torch_states": {"saved_states", "state_trees", "step_sources"},
+    "savable_objects": {"arguments", "keras_internals", "saved_states", "torch_states"},
     "checkpoint_contents": {"keras_internals", "object_files", "savable_objects", "state_trees"},
     "restore_checkpoint": {
         "checkpoint_contents",
         "keras_internals",
         "object_files",
         "savable_objects",
+        "saved_states",
         "timelines",
     },
     "evaluate_checkpoints": {
