@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -41,14 +41,20 @@ class Agreement:
 
     Attributes:
         workers: Those of the run.
-        decides_together: Whether they see other results, and have to agree on what follows.
+        decides_together: Whether each of them sees results of its own, and they agree on
+            those to go by.
         meetings: Where they hear of each other's signals and times; None if they need not.
     """
 
     def __init__(self, training: Training, callbacks: list[StepCallback]) -> None:
-        asked = training.asked_for_workers
+        asked, is_shared = training.asked_for_workers, training.results_are_shared
         self.workers = Workers(asked, is_chief=is_chief(asked))
-        self.decides_together = False
+        self._backend = joining_backend(asked)
+        self._reads_together = is_shared and self._backend not in ("jax", "torch")
+        self._has_to_compare = self.workers.are_several and roll_call.is_needed(
+            callbacks, reading_is_collective=self._reads_together, results_are_shared=is_shared
+        )
+        self.decides_together = self._has_to_compare and not is_shared
         self.meetings: Meetings | None = None
         self._training = training
         self._callbacks = callbacks
@@ -63,18 +69,12 @@ class Agreement:
         Raises:
             RuntimeError: If it isn't, or a worker doesn't come.
         """
-        is_shared = self._training.results_are_shared
-        if self.workers.are_several and roll_call.is_needed(
-            self._callbacks, results_are_shared=is_shared
-        ):
-            self.decides_together = not is_shared
-            if self.meetings is None:  # else the run waits for signals by now
-                undo_swallowing(each for c in self._callbacks for each in signals_of(c))
-            backend = joining_backend(self._training.asked_for_workers)
-            callbacks = roll_call.described(
-                self._callbacks, reading_is_collective=backend not in ("jax", "torch")
-            )
-            roll_call.hold(backend, self.workers.seat, {"callbacks": callbacks, **plan})
+        if not self._has_to_compare:
+            return
+        if self.meetings is None:  # else the run waits for signals by now
+            undo_swallowing(each for c in self._callbacks for each in signals_of(c))
+        callbacks = roll_call.described(self._callbacks, reading_is_collective=self._reads_together)
+        roll_call.hold(self._backend, self.workers.seat, {"callbacks": callbacks, **plan})
 
     def of_all_workers(self, thing: T) -> list[T]:
         """What each worker has found, where they may have found different things to decide by."""
@@ -134,6 +134,25 @@ class Agreement:
         if self.meetings is None:
             raise error
         self.meetings.failure = self.meetings.failure or error
+
+    def attempt(self, action: Callable[[], object]) -> None:
+        """Do something that no other worker takes part in; see `fail`."""
+        try:
+            action()
+        except Exception as error:
+            self.fail(error)
+
+    def let_chief(self, action: Callable[[], object]) -> None:
+        """Let the chief alone do something, of which the others hear if it fails.
+
+        Args:
+            action: On the chief, what a callback does that only reports. It may be on the
+                chief alone, where to read what it reports does not take all workers.
+        """
+        if self._reads_together:
+            self.workers.by_chief(action)
+        elif self.workers.is_chief:
+            self.attempt(action)
 
     @property
     def has_failed(self) -> bool:

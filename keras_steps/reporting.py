@@ -95,9 +95,11 @@ class Reporting(StepCallback, ABC):
     def before_first_update(self, run: Run) -> None:
         """A backup of the run's begin knows its place."""
         if self.is_writing and self._run_place is not None:
-            assert self.place is not None
-            goes_on = run.goes_on(self)
-            self._run_place.choose(self.place, goes_on=goes_on, tell=run.print_line)
+            place, run_place, goes_on = self.place, self._run_place, run.goes_on(self)
+            assert place is not None
+            run.agreement.attempt(
+                lambda: run_place.choose(place, goes_on=goes_on, tell=run.print_line)
+            )
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         if self.extra is not None:
@@ -110,8 +112,9 @@ class Reporting(StepCallback, ABC):
     def rewound(self, run: Run) -> None:
         """Take back what was written past the step that the run has gone back to."""
         step = run.clock_of(self).step
-        with self._named(f"called back to step {step}"):
-            drop_past(self._writer, step)
+        if self._writer is not None:
+            doing = f"called back to step {step}"
+            self.attempt(lambda writer: drop_past(writer, step), doing)
 
     def get_state(self) -> dict[str, Any]:
         return {
@@ -146,9 +149,10 @@ class Reporting(StepCallback, ABC):
 
     @property
     def is_writing(self) -> bool:
-        """Whether this process is one that writes."""
+        """Whether this process is one that writes, and has not failed in it."""
         assert self._run is not None
-        return self.on_every_worker or self._run.is_chief
+        is_writer = self.on_every_worker or self._run.is_chief
+        return is_writer and not self._run.agreement.has_failed
 
     def close_writer(self) -> None:
         """Close the writer if one is open."""
@@ -174,24 +178,19 @@ class Reporting(StepCallback, ABC):
 
     def _write(self, step: int, scalars: Mapping[str, float]) -> None:
         assert self._run is not None
-        if not self.is_writing or self._run.agreement.has_failed:
+        if not self.is_writing:
             return
         written = self._written if step == self._written_at else set()
         new = {name: value for name, value in scalars.items() if name not in written}
         if not new:
             return
         self._warn_of_nan(step, new)
-        try:
-            writer = self.writer()
-            with self._named(f"called at step {step}"):
-                writer.write(step, new)
-                self._flush_now_and_then(writer)
-        except Exception as error:
-            self._run.agreement.fail(error)
+        self.attempt(lambda writer: self._put(writer, step, new), f"called at step {step}")
         self._written_at, self._written = step, written | new.keys()
 
-    def _flush_now_and_then(self, writer: Writer) -> None:
+    def _put(self, writer: Writer, step: int, scalars: dict[str, float]) -> None:
         assert self._run is not None
+        writer.write(step, scalars)
         seconds = self._run.stopwatch.seconds()
         if seconds - self._flushed_at >= _FLUSH_SECS:
             self._flushed_at = seconds
@@ -205,6 +204,22 @@ class Reporting(StepCallback, ABC):
                 f"{', '.join(names)}: NaN at step {step}. It is written as NaN; there is no "
                 "further warning in this fit."
             )
+
+    def attempt(self, action: Callable[[Any], object], doing: str) -> None:
+        """Do something with the writer; where that fails, all workers end if they meet.
+
+        Args:
+            action: Takes the writer.
+            doing: How an error says what was done.
+        """
+        assert self._run is not None
+
+        def act() -> None:
+            writer = self.writer()
+            with self._named(doing):
+                action(writer)
+
+        self._run.agreement.attempt(act)
 
     @contextmanager
     def _named(self, doing: str) -> Iterator[None]:

@@ -73,14 +73,19 @@ def hold(backend: str, seat: Seat, plan: Mapping[str, Any]) -> None:
             )
 
 
-def is_needed(callbacks: Iterable[StepCallback], *, results_are_shared: bool) -> bool:
+def is_needed(
+    callbacks: Iterable[StepCallback], *, reading_is_collective: bool, results_are_shared: bool
+) -> bool:
     """Whether callbacks such as these wait for those of other workers, or let them wait.
 
     Args:
         callbacks: Those of a run.
+        reading_is_collective: Whether it takes all workers to read what is reported.
         results_are_shared: Whether all workers see the same metrics and evaluations, so that
             none can train by itself; else what goes by them has to be agreed on.
     """
+    if reading_is_collective:
+        return bool(list(callbacks))
     if results_are_shared:
         return not all(map(_only_reports, callbacks))
     return any(_waits(callback) or callback.decides_by_results for callback in callbacks)

@@ -17,7 +17,7 @@ ENTRIES = re.findall(r"^### `(.*)`$", PAGE, re.MULTILINE) + [
     for entry in re.findall(r"`([^`]*)`", also)
 ]
 CALLS = {"warn", "_warn", "complain", "_complain"}
-FUNCTIONS = {"warnings", "_refusal", "_no_source", "_difference"}
+FUNCTIONS = {"warnings", "_refusal", "_no_source", "_difference", "_has_ended"}
 """What is not written in a `raise` or a call is the value of one of these, or of preflight."""
 
 # Its only job is to say what was given and what is wanted: one entry serves all of these.

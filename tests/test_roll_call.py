@@ -169,5 +169,14 @@ def test_one_that_only_reports_may_be_on_one_worker_alone():
     ],
 )
 def test_when_workers_wait_for_each_other(callbacks, where_shared, where_not):
-    assert roll_call.is_needed(callbacks, results_are_shared=True) is where_shared
-    assert roll_call.is_needed(callbacks, results_are_shared=False) is where_not
+    for is_shared, expected in ((True, where_shared), (False, where_not)):
+        needed = roll_call.is_needed(
+            callbacks, reading_is_collective=False, results_are_shared=is_shared
+        )
+        assert needed is expected
+
+
+@pytest.mark.parametrize("callbacks", [[], [ks.LogEveryN(5)], [ks.StopAtStep(5)]])
+def test_they_do_for_any_where_reading_is_collective(callbacks):
+    needed = roll_call.is_needed(callbacks, reading_is_collective=True, results_are_shared=True)
+    assert needed is bool(callbacks)

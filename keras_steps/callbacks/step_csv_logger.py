@@ -69,7 +69,7 @@ class StepCSVLogger(Reporting):
         if self.place.is_dir():
             raise IsADirectoryError(f"StepCSVLogger(path): {self.place} is a directory.")
         if not run.is_over:
-            run.workers.by_chief(lambda: require_writable(self.place.parent, "StepCSVLogger"))
+            run.agreement.let_chief(lambda: require_writable(self.place.parent, "StepCSVLogger"))
 
     def open_writer(self, run: Run, step: int) -> TableWriter:
         place = self.place_of(run)

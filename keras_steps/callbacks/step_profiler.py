@@ -96,7 +96,7 @@ class StepProfiler(StepCallback, HasCompanions):
         self._has_warned = False
         self._refuse(run)
         if not run.is_over:
-            run.workers.by_chief(lambda: require_writable(self.log_dir, "StepProfiler"))
+            run.agreement.let_chief(lambda: require_writable(self.log_dir, "StepProfiler"))
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
         run, trigger = self._run, self.trigger

@@ -78,7 +78,7 @@ class StepTensorBoard(Reporting, HasCompanions):
     def begin(self, run: Run) -> None:
         super().begin(run)
         if not run.is_over:
-            run.workers.by_chief(lambda: require_writable(self.place, "StepTensorBoard"))
+            run.agreement.let_chief(lambda: require_writable(self.place, "StepTensorBoard"))
 
     def open_writer(self, run: Run, step: int) -> TensorBoardWriter:
         place = self.place_of(run)
@@ -88,9 +88,9 @@ class StepTensorBoard(Reporting, HasCompanions):
         """Write the distribution of each weight of the model."""
         weights = _weights_by_name(self.model)  # some are read on all workers or on none
         if self.is_writing:
-            writer = self.writer()
-            assert isinstance(writer, TensorBoardWriter)
-            writer.write_histograms(step, weights)
+            self.attempt(
+                lambda writer: writer.write_histograms(step, weights), f"called at step {step}"
+            )
 
 
 class _Histograms(StepCallback):

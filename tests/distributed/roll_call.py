@@ -51,7 +51,7 @@ def fitted(callbacks, batches=8, *, comes=True):
             model.fit(batches.with_options(options), verbose=0, callbacks=callbacks)
         else:
             model.fit(x, y, batch_size=BATCH, verbose=0, callbacks=callbacks)
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         return str(error)
     return ks.global_step(model)
 
@@ -69,8 +69,15 @@ rows = {
     "other_data": fitted([budget], batches=8 - index),
     "alike": fitted([budget, ks.StopAtStep(5)]),
 }
-if backend != "tensorflow":
-    rows["report_of_one"] = fitted([budget, ks.StopAtStep(5), ks.LogEveryN(1)][: 3 - index])
+place = os.environ["REPORT"]
+reports = [ks.StepCSVLogger(f"{place}.csv", 1), ks.StepTensorBoard(f"{place}_logs", 1)]
+if backend == "tensorflow":
+    rows["reports_at_other_steps"] = fitted([ks.StepHistory(2 + index)])
+else:
+    rows["reports_of_one"] = fitted([budget, ks.StopAtStep(5), *reports][: 4 - 2 * index])
+    rows["nothing_but_reports"] = fitted([ks.StopAtStep(5), *reports][: 3 - 2 * index])
+    nowhere = ks.StepCSVLogger(f"{__file__}/log.csv", 1)
+    rows["reports_nowhere"] = fitted([budget, nowhere][: 2 - index])
 if backend == "torch" or IS_TF_KERAS:  # elsewhere Keras itself waits before train begin
     roll_call.WAITED_FOR = roll_call._AT_ONCE = 0.5
     rows["one_is_missing"] = fitted([budget], comes=index == 0)

@@ -59,8 +59,25 @@ def test_other_numbers_of_batches(workers):
 
 def test_the_same_callbacks(workers):
     assert [result["alike"] for result in workers] == [5, 5]
-    if FLAVOUR in ("jax", "torch"):
-        assert [result["report_of_one"] for result in workers] == [5, 5]
+
+
+@pytest.mark.skipif(FLAVOUR in ("tensorflow", "tf_keras"), reason="reading takes both")
+def test_reports_on_the_chief_alone(workers):
+    for row in ("reports_of_one", "nothing_but_reports"):
+        assert [result[row] for result in workers] == [5, 5]
+    first, second = (result["reports_nowhere"] for result in workers)
+    assert "roll_call.py" in first
+    assert first in second
+    assert second.startswith("the run ends on all of its workers, as one has failed: worker 0: ")
+
+
+@pytest.mark.skipif(FLAVOUR in ("jax", "torch"), reason="each process reads for itself")
+def test_reports_at_other_steps(workers):
+    assert differ_in(workers, "reports_at_other_steps") == (
+        "callbacks",
+        "StepHistory(EverySteps(2))",
+        "StepHistory(EverySteps(3))",
+    )
 
 
 @pytest.mark.skipif(FLAVOUR in ("tensorflow", "jax"), reason="Keras waits before train begin")
