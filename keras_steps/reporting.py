@@ -166,7 +166,7 @@ class Reporting(StepCallback, ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy opens a writer of its own."""
-        return {**super().__getstate__(), "_writer": None}
+        return {**super().__getstate__(), "_run": None, "_writer": None}
 
     def _begin(self, run: Run | None) -> None:
         self._run = run

@@ -103,6 +103,10 @@ class GoodStates(StepCallback):
             run.rewind(copy.deepcopy(good.states), good.epoch)
         return good.step
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy belongs to no run."""
+        return {**super().__getstate__(), "_run": None, "_good": None}
+
     def _keep(self, run: Run) -> None:
         if not run.model.built:
             return

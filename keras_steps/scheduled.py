@@ -82,6 +82,10 @@ class Scheduled(StepCallback, SetsBeforeUpdates):
             self.value = value
         return self.every.next_step(step)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy belongs to no run."""
+        return {**super().__getstate__(), "_set": None}
+
     def _value_at(self, step: int) -> float:
         point = self.every.latest_step(step) or 0
         try:

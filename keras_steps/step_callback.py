@@ -171,7 +171,7 @@ class StepCallback(keras.callbacks.Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy belongs to no fit."""
-        return {k: v for k, v in vars(self).items() if k not in _OF_A_FIT} | {"_model": None}
+        return {**vars(self), "_fit": None, "_model": None}
 
     # What tf_keras asks of a callback that is none of its own.
 
@@ -183,19 +183,6 @@ class StepCallback(keras.callbacks.Callback):
 
     def _implements_predict_batch_hooks(self) -> bool:
         return False
-
-
-_OF_A_FIT = (
-    "_fit",
-    "_run",
-    "_position",
-    "_good",
-    "_set",
-    "_prepared",
-    "_session",
-    "_signals",
-    "_resumption",
-)
 
 
 def _checked_optimizer(optimizer: Any, callback: StepCallback) -> Any:

@@ -1,5 +1,6 @@
 """What a callback of one's own happens to have makes it nothing to a run, and stays its own."""
 
+import copy
 import re
 from pathlib import Path
 
@@ -73,6 +74,49 @@ def test_nor_do_they_to_a_backup(train, tmp_path):
         stop = [ks.StepBackupAndRestore(tmp_path, 3), ks.StopAtStep(last_step)]
         train(make_model(), [own, *stop], epochs=2)
         assert own.steps == steps
+
+
+class Private(ks.StepCallback):
+    """With names that callbacks of this library keep to themselves."""
+
+    names = [
+        "_bar",
+        "_best_weights",
+        "_contents",
+        "_good",
+        "_has_warned",
+        "_place",
+        "_points",
+        "_position",
+        "_prepared",
+        "_resumption",
+        "_run",
+        "_session",
+        "_set",
+        "_signals",
+        "_state",
+        "_trace",
+        "_values",
+        "_waits",
+        "_writer",
+        "_written",
+    ]
+
+    def __init__(self, every):
+        super().__init__(every)
+        vars(self).update({name: [name] for name in self.names})
+        self.steps = []
+
+    def on_step(self, step, logs):
+        self.steps.append(step)
+        assert all(vars(self)[name] == [name] for name in self.names)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy])
+def test_c40_a_copy_has_all_that_is_its_users_own(copied):
+    own = copied(Private(5))
+    fit(make_model(), [own, ks.StopAtStep(10)])
+    assert own.steps == [5, 10]
 
 
 def test_the_names_that_are_taken_are_told():

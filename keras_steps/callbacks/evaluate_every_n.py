@@ -112,6 +112,10 @@ class EvaluateEveryN(StepCallback):
                     "makes the evaluation and returns its results, a dict; or compile the model."
                 )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy belongs to no run."""
+        return {**super().__getstate__(), "_run": None, "_prepared": {}}
+
     def _prepare(self, model: Any) -> None:
         with random_states_kept():
             self._prepared = {p: data.prepare(model) for p, data in self.data.items()}

@@ -100,6 +100,10 @@ class LogEveryN(StepCallback):
             write = self._run.print_line if self.logger is None else self.logger.info
             write(line)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy belongs to no run."""
+        return {**super().__getstate__(), "_run": None}
+
     def _default_line(self, step: int, logs: Mapping[str, float]) -> str:
         assert self._run is not None
         last_step = self._run.last_step(self._run.clock_of(self))

@@ -208,6 +208,17 @@ class StepBackupAndRestore(StepCallback, BacksUp):
         if session is not None:
             session.let_write()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy belongs to no run."""
+        return {
+            **super().__getstate__(),
+            "_run": None,
+            "_position": None,
+            "_session": None,
+            "_signals": None,
+            "_resumption": None,
+        }
+
     @property
     def _step(self) -> int:
         assert self._run is not None

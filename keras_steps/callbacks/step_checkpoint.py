@@ -214,7 +214,7 @@ class StepCheckpoint(StepCallback):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy has nothing under way."""
-        return {**super().__getstate__(), "_session": None}
+        return {**super().__getstate__(), "_run": None, "_session": None}
 
     def _save(self, step: int) -> None:
         assert self._run is not None

@@ -136,6 +136,10 @@ class StepEarlyStopping(StepCallback):
         if self._waited >= self.patience and self._run is not None:  # the run before had ended
             self._run.stop("early")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy belongs to no run."""
+        return {**super().__getstate__(), "_run": None}
+
     def _start_afresh(self) -> None:
         self.monitor.best = None
         self._waited = 0

@@ -148,6 +148,10 @@ class StepProfiler(StepCallback, HasCompanions):
         if trace is not None:
             trace.discard()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy belongs to no run."""
+        return {**super().__getstate__(), "_run": None, "_trace": None}
+
     def _stop(self, trace: Trace, run: Run) -> None:
         self._trace = None
         if self._place is None:

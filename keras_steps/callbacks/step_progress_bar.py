@@ -89,7 +89,7 @@ class StepProgressBar(StepCallback):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy draws a bar of its own."""
-        return {**super().__getstate__(), "_bar": None}
+        return {**super().__getstate__(), "_run": None, "_bar": None}
 
     def _total(self) -> int | None:
         assert self._run is not None

@@ -75,6 +75,10 @@ class StopAfter(StepCallback):
     def break_off(self, run: Run) -> None:
         self.end(run)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy belongs to no run."""
+        return {**super().__getstate__(), "_run": None}
+
 
 class _TimeIsUp(Trigger):
     """Due from so many seconds on after it was first asked, at train begin.

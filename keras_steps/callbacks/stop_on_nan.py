@@ -142,6 +142,10 @@ class StopOnNaN(StepCallback, HasCompanions):
         self._rollbacks, self._seen_at = state["rollbacks"], state["seen_at"]
         self._looked_at = state["looked_at"]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy belongs to no run."""
+        return {**super().__getstate__(), "_run": None}
+
     def _start_afresh(self) -> None:
         self._rollbacks = 0
         self._seen_at = self._looked_at = None

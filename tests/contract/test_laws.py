@@ -9,7 +9,12 @@ from flavours import FLAVOUR, IS_TF_KERAS, fit, keras, make_model, state_of
 
 import keras_steps as ks
 from keras_steps import fit_adapter, keras_internals, reports
+from keras_steps.backing_up import BackingUp
+from keras_steps.checkpoint_session import CheckpointSession
 from keras_steps.clock import Clock
+from keras_steps.fit_adapter import FitAdapter
+from keras_steps.fit_position import FitPosition
+from keras_steps.run import Run
 from keras_steps.step_callback import Order
 from keras_steps.testing import Recorder
 
@@ -172,3 +177,18 @@ def test_c40_copied_by_deepcopy_and_used_in_two_fits(setting):
         setting.fit(model, [*copies, recorder, stop], epochs=3)
         assert ks.global_step(model) == last_step
     assert recorder.steps[-1] == 20
+
+
+@quiet
+def test_c40_a_copy_made_within_a_fit_belongs_to_none():
+    copies = []
+    callbacks = [row.make(Events()) for row in ROWS.values()]
+    take = ks.OnStep(4, lambda *_: copies.extend(copy.deepcopy(callbacks)))
+    fit(make_model(), [*callbacks, take, ks.StopAtStep(5)])
+    copies += [each for c in copies for each in vars(c).get("companions", ())]
+    assert len(copies) > len(callbacks)
+    of_the_fit = (Run, FitAdapter, FitPosition, BackingUp, CheckpointSession, keras.Model)
+    held = {
+        type(c).__name__: [v for v in vars(c).values() if isinstance(v, of_the_fit)] for c in copies
+    }
+    assert {name: values for name, values in held.items() if values} == {}
