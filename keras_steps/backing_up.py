@@ -20,6 +20,7 @@ from keras_steps.background import (
 )
 from keras_steps.backup_contents import BackupContents
 from keras_steps.backups import Backup, BackupDirectory
+from keras_steps.given_states import with_states_given_back
 from keras_steps.global_step import global_step, set_global_step
 from keras_steps.keras_internals import (
     backend_of,
@@ -110,6 +111,7 @@ class BackingUp:
             self._fit.run.workers.seat,
             sums_are_global=backend_of(self._model) == "jax",
         )
+        backup = backup._replace(state=with_states_given_back(backup.state))
         batch_spec = self.contents.data.batch_spec
         put_back = restore(self._model, backup, self.contents.description, complain, batch_spec)
         metrics = {key: array for key, array in backup.arrays.items() if is_of_metrics(key)}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from keras_steps.given_states import held, held_of_run
 from keras_steps.keras_internals import build_state, callback_states, copied, state_variables
 from keras_steps.random_states import random_states
 from keras_steps.restoring import is_of_metrics
@@ -70,7 +71,7 @@ class BackupContents:
             "log_names": self._fit.log_names,
             "build": build_state(self._model),
             "versions": _versions(),
-            "run": self._fit.run.get_state(in_epoch=bool(self._moment)),
+            "run": held_of_run(self._fit.run.get_state(in_epoch=bool(self._moment))),
             **self._progress_state(),
         }
         if self._moment:
@@ -86,7 +87,8 @@ class BackupContents:
         return {**state, "callbacks": self._callback_states()}
 
     def _callback_states(self) -> dict[str, Any]:
-        return callback_states(self._fit.other_callbacks)
+        states = callback_states(self._fit.other_callbacks)
+        return {name: held(state, name) for name, state in states.items()}
 
     def _copies(self) -> dict[str, np.ndarray]:
         optimizers = [clock.optimizer for clock in self._fit.run.clocks]

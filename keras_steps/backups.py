@@ -14,7 +14,7 @@ from keras_steps.array_files import read_arrays, write_arrays
 from keras_steps.atomic import read_json, remove_partials, sha256_of, write_atomically, write_json
 
 _MANIFEST = re.compile(r"backup_(\d{6,})_step_(\d{8,})\.json")
-_FORMAT = 1
+_FORMAT = 2
 
 
 class Backup(NamedTuple):
@@ -157,12 +157,18 @@ def _read(manifest: Path) -> Backup:
 
 
 def _detached(value: Any, held: dict[str, np.ndarray], name: str) -> Any:
-    """`value` as JSON can hold it, with its arrays in `held` and their names in their place."""
+    """`value` as JSON can hold it, with its arrays in `held` and their names in their place.
+
+    A dict that looks like such a name, as where "array" is all that is logged, is marked as one.
+    """
     if isinstance(value, Mapping):
-        return {key: _detached(each, held, f"{name}/{key}") for key, each in value.items()}
+        plain = {key: _detached(each, held, f"{name}/{key}") for key, each in value.items()}
+        return {"dict": plain} if _is_mark(plain) else plain
     if isinstance(value, (list, tuple)):
         return [_detached(each, held, f"{name}/{n}") for n, each in enumerate(value)]
     if isinstance(value, np.ndarray):
+        while name in held:
+            name += "_"
         held[name] = value
         return {"array": name}
     return value.item() if isinstance(value, np.generic) else value
@@ -173,6 +179,11 @@ def _attached(value: Any, held: Mapping[str, np.ndarray]) -> Any:
         return [_attached(each, held) for each in value]
     if not isinstance(value, dict):
         return value
-    if value.keys() == {"array"}:
+    if "array" in value and _is_mark(value):
         return held[value["array"]]
-    return {key: _attached(each, held) for key, each in value.items()}
+    parts = value["dict"] if _is_mark(value) else value
+    return {key: _attached(each, held) for key, each in parts.items()}
+
+
+def _is_mark(plain: Mapping[str, Any]) -> bool:
+    return len(plain) == 1 and not plain.keys().isdisjoint(("array", "dict"))

@@ -31,6 +31,8 @@ def array_apart(value: Any, name: str, arrays: MutableMapping[str, Any]) -> dict
     """
     framework = _framework_of(value)
     described: dict[str, Any] = {"of": framework}
+    if isinstance(value, np.generic):
+        described["is_scalar"] = True
     if framework == "jax":
         import jax
 
@@ -92,7 +94,8 @@ def array_again(structure: Mapping[str, Any], array: np.ndarray, like: Any) -> A
         import tensorflow as tf
 
         return tf.constant(array)
-    return array[()] if isinstance(like, np.generic) else array
+    is_scalar = "is_scalar" in structure if like is None else isinstance(like, np.generic)
+    return array[()] if is_scalar else array
 
 
 def array_in_words(structure: Mapping[str, Any]) -> str:

@@ -14,7 +14,9 @@ from keras_steps.framework_arrays import array_again, array_apart, array_in_word
 _PLAIN = (type(None), bool, int, float, str)
 
 
-def taken_apart(value: Any, name: str, arrays: MutableMapping[str, Any]) -> Any:
+def taken_apart(
+    value: Any, name: str, arrays: MutableMapping[str, Any], *, stands_alone: bool = False
+) -> Any:
     """The structure of a state, for JSON; its arrays are added to `arrays`, not copied yet.
 
     Args:
@@ -22,6 +24,8 @@ def taken_apart(value: Any, name: str, arrays: MutableMapping[str, Any]) -> Any:
             torch and TensorFlow and plain numbers, strings, None and bools.
         name: Where it is, as messages and keys have it.
         arrays: By keys that no other array has, which read like paths.
+        stands_alone: Whether it is made again with no state like it at hand, which would tell
+            the types of dicts, lists and tuples that are of a class of their own.
 
     Raises:
         TypeError: If it holds something else, naming the place.
@@ -30,20 +34,27 @@ def taken_apart(value: Any, name: str, arrays: MutableMapping[str, Any]) -> Any:
         return value
     if is_array(value):
         return array_apart(value, name, arrays)
+    if stands_alone and type(value) not in (dict, list, tuple):
+        raise _foreign(value, name)
     if isinstance(value, dict):
         for key in value:
             if type(key) not in _PLAIN:
                 raise TypeError(f"{name}: a key must be a number or a string; received {key!r}.")
         return {
-            "dict": [[k, taken_apart(v, f"{name}/{k}", arrays)] for k, v in value.items()],
+            "dict": [
+                [k, taken_apart(v, f"{name}/{k}", arrays, stands_alone=stands_alone)]
+                for k, v in value.items()
+            ],
         }
     kind, parts = _parts_of(value)
     if kind is None:
-        raise TypeError(
-            f"{name} must be an array, a number, a string, None, or a dict, list or tuple of "
-            f"these; received {value!r}."
-        )
-    return {kind: [taken_apart(part, f"{name}/{n}", arrays) for n, part in enumerate(parts)]}
+        raise _foreign(value, name)
+    return {
+        kind: [
+            taken_apart(part, f"{name}/{n}", arrays, stands_alone=stands_alone)
+            for n, part in enumerate(parts)
+        ]
+    }
 
 
 def array_names(structure: Any) -> Iterator[tuple[str, str]]:
@@ -123,6 +134,13 @@ def differences(structure: Any, like: Any, name: str, *, may_grow: bool = False)
             return
         for number, (one, other) in enumerate(zip(stored, parts, strict=True)):
             yield from differences(one, other, f"{name}/{number}", may_grow=may_grow)
+
+
+def _foreign(value: Any, name: str) -> TypeError:
+    return TypeError(
+        f"{name} must be an array, a number, a string, None, or a dict, list or tuple of these; "
+        f"received {value!r} of the type {type(value).__name__}."
+    )
 
 
 def _is_begun(structure: Any, like: Any) -> bool:

@@ -107,7 +107,12 @@ class StepCallback(keras.callbacks.Callback):
         """Called with the results of an evaluation, at the step where it was made."""
 
     def get_state(self) -> dict[str, Any]:
-        """What of this callback a run that goes on after a restart must know."""
+        """What of this callback a run that goes on after a restart must know.
+
+        Dicts, lists and tuples of numbers, strings, None and arrays (of NumPy, JAX, torch or
+        TensorFlow), which a backup gives back as they were. It refuses anything else at train
+        begin, or as soon as it is there.
+        """
         return {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:

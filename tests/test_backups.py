@@ -44,6 +44,20 @@ def test_arrays_within_the_state_come_back(tmp_path):
         np.testing.assert_array_equal(array, expected)
 
 
+def test_names_that_look_like_marks_come_back(tmp_path):
+    backups, _ = saved(tmp_path)
+    ones = np.ones(2)
+    logged = {"array": [1.5, 2]}
+    state = {
+        "sums": logged,
+        "deep": {"array": {"array": ones}, "dict": {"dict": {"dict": ones}}},
+        "a/b": {"c": ones},
+        "a": {"b": {"c": 2 * ones}, "b/c": 3 * ones},
+    }
+    backups.save(5, state, {})
+    np.testing.assert_equal(backups.newest().state, state)
+
+
 def test_types_that_numpys_files_do_not_know(tmp_path):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     array = np.arange(5).astype(ml_dtypes.bfloat16)
@@ -169,7 +183,7 @@ def test_a_later_format_is_not_guessed_at(tmp_path):
 
     backups, (path,) = saved(tmp_path, 10)
     write_json(path, {**_without_checksum(read_json(path)), "format": 99})
-    with pytest.raises(ValueError, match="has format 99; this version reads 1"):
+    with pytest.raises(ValueError, match="has format 99; this version reads 2"):
         backups.newest()
 
 
@@ -189,4 +203,4 @@ def test_a_write_that_fails_leaves_the_others(tmp_path, monkeypatch):
         backups.save(20, state(20), ARRAYS)
     assert backups.newest().path == path
     assert len(list(tmp_path.iterdir())) == 2
-    assert json.loads(path.read_text())["format"] == 1
+    assert json.loads(path.read_text())["format"] == 2
