@@ -18,13 +18,27 @@ def integral(value: Any, name: str, *, least: int) -> int:
     return int(value)
 
 
-def finite(value: Any, name: str) -> float:
-    """`value` as a float, or the error that says what `name` takes."""
+def number(value: Any, name: str) -> float:
+    """The same for a float, which may be infinite or NaN."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} must be a number; received {value!r}.")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be finite; received {value!r}.")
     return float(value)
+
+
+def finite(value: Any, name: str, *, least: float = -math.inf) -> float:
+    """The same for a float that is neither."""
+    found = number(value, name)
+    if not math.isfinite(found) or found < least:
+        bound = "" if least == -math.inf else f" and at least {least:g}"
+        raise ValueError(f"{name} must be finite{bound}; received {value!r}.")
+    return found
+
+
+def flag(value: Any, name: str) -> bool:
+    """The same for True and False, which 1 and 0 are not."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False; received {value!r}.")
+    return value
 
 
 def takes(function: Any, *arguments: str) -> bool:

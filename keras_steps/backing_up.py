@@ -26,6 +26,7 @@ from keras_steps.keras_internals import (
     backend_of,
     build_optimizer,
     first_non_finite,
+    is_of_metrics,
     keras_backups,
     set_callback_states,
     sets_learning_rate,
@@ -33,7 +34,7 @@ from keras_steps.keras_internals import (
     without_known_state,
 )
 from keras_steps.random_states import set_random_states
-from keras_steps.restoring import description_of, is_of_metrics, restore
+from keras_steps.restoring import description_of, restore
 from keras_steps.resumption import Resumption
 from keras_steps.roles import SetsBeforeUpdates
 from keras_steps.timelines import require_writable

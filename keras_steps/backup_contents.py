@@ -10,9 +10,14 @@ import keras
 import numpy as np
 
 from keras_steps.given_states import held, held_of_run
-from keras_steps.keras_internals import build_state, callback_states, copied, state_variables
+from keras_steps.keras_internals import (
+    build_state,
+    callback_states,
+    copied,
+    is_of_metrics,
+    state_variables,
+)
 from keras_steps.random_states import random_states
-from keras_steps.restoring import is_of_metrics
 from keras_steps.resumption import Progress
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from keras_steps import preflight
 from keras_steps.background import BackgroundWriter
 from keras_steps.checkpoint_directory import CheckpointDirectory
-from keras_steps.keras_internals import PreparedSave, first_non_finite
+from keras_steps.keras_internals import PreparedSave, first_non_finite, is_of_metrics
 from keras_steps.workers import Workers
 
 
@@ -190,7 +190,7 @@ class CheckpointSession:
     def _write(
         self, step: int, ending: str, prepared: PreparedSave, scores: Mapping[str, float]
     ) -> None:
-        weights = {k: a for k, a in prepared.arrays.items() if not k.startswith("metrics/")}
+        weights = {k: a for k, a in prepared.arrays.items() if not is_of_metrics(k)}
         name = first_non_finite(weights, prepared.may_be_infinite)
         if name is not None:
             self._refusal = _refusal(step, f"{name} is not finite")

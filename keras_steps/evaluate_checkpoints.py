@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from keras_steps import clock as clocks
 from keras_steps import preflight
+from keras_steps.arguments import number
 from keras_steps.atomic import sha256_of
 from keras_steps.checkpoint_index import Entry, Index
 from keras_steps.checkpoint_loading import load_weights
@@ -66,7 +65,7 @@ def evaluate_checkpoints(
 
     Example:
 
-    >>> import keras, tempfile
+    >>> import keras, tempfile, numpy as np
     >>> model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     >>> model.compile(loss="mse")
     >>> data = np.zeros((32, 4)), np.zeros((32, 1))
@@ -75,7 +74,9 @@ def evaluate_checkpoints(
     """
     _require_built(model)
     place = local_path(directory, "evaluate_checkpoints(directory)")
-    seconds = _checked_timeout(timeout)
+    seconds = number(timeout, "evaluate_checkpoints(timeout)")
+    if not seconds >= 0:
+        raise ValueError(f"evaluate_checkpoints(timeout) must be at least 0; received {timeout!r}.")
     out = as_writer(writer, "evaluate_checkpoints(writer)")
     sources = sources_by_prefix(data, "evaluate_checkpoints")
     for source in sources.values():
@@ -165,12 +166,3 @@ def _results(prepared: Mapping[str, PreparedData | EvaluationFunction]) -> dict[
         found = scalars(data.evaluate())
         results |= {prefix + name: value for name, value in found.items()}
     return results
-
-
-def _checked_timeout(value: Any) -> float:
-    name = "evaluate_checkpoints(timeout)"
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{name} must be a number of seconds; received {value!r}.")
-    if not value >= 0:
-        raise ValueError(f"{name} must be at least 0; received {value!r}.")
-    return float(value)

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import numpy as np
-
+from keras_steps.arguments import finite
 from keras_steps.keras_internals import direction_of
 from keras_steps.run import Run
 from keras_steps.step_callback import Order
@@ -52,7 +51,7 @@ class Monitor:
         self.name = name
         self.mode = mode
         self.asked_by = asked_by
-        self.min_delta = _checked_delta(min_delta, asked_by)
+        self.min_delta = finite(min_delta, f"{asked_by}(min_delta)", least=0)
         self.best: float | None = None
         self._direction = None if mode == "auto" else mode
         self._prefixes: list[str] = []
@@ -160,13 +159,3 @@ class Monitor:
             f"evaluation: monitor {prefixes[0] + self.name!r}, or add an EvaluateEveryN with the "
             "prefix you mean."
         )
-
-
-def _checked_delta(value: Any, asked_by: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{asked_by}(min_delta) must be a number; received {value!r}.")
-    if not 0 <= value < math.inf:
-        raise ValueError(
-            f"{asked_by}(min_delta) must be finite and at least 0; received {value!r}."
-        )
-    return float(value)

@@ -16,6 +16,7 @@ from keras_steps.keras_internals import (
     build_like,
     exported_name,
     for_replicas_of,
+    is_of_metrics,
     optimizers_of,
     state_variables,
 )
@@ -111,11 +112,6 @@ def restore(
     assigned({k: variables[k] for k in fitting}, {k: arrays[k] for k in fitting})
     numbers = {k: arrays[k] for k in fitting if arrays[k].size == 1}
     return lambda: assigned({k: variables[k] for k in numbers}, numbers)
-
-
-def is_of_metrics(key: str) -> bool:
-    """Whether this is the key of a metric's variable."""
-    return key.startswith("metrics/")
 
 
 def _changed(then: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:

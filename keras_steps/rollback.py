@@ -13,6 +13,7 @@ from keras_steps.keras_internals import (
     copied,
     first_non_finite,
     has_keras_train_step,
+    is_of_metrics,
     state_variables,
 )
 from keras_steps.run import Run
@@ -123,4 +124,4 @@ class GoodStates(StepCallback):
 
 def _without_metrics(variables: dict[str, Any]) -> dict[str, Any]:
     """The others. What metrics hold is not trained with, and may well be infinite."""
-    return {key: v for key, v in variables.items() if not key.startswith("metrics/")}
+    return {key: v for key, v in variables.items() if not is_of_metrics(key)}

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from keras_steps.framework_arrays import type_of_numbers
-from keras_steps.keras_internals import assigned, by_replica, for_replicas
+from keras_steps.keras_internals import assigned, by_replica, for_replicas, is_of_metrics
 from keras_steps.state_trees import differences, put_together, taken_apart
 
 
@@ -93,7 +93,7 @@ class VariablesState(SavableState):
         return {"dict": parts}
 
     def is_checked(self, key: str) -> bool:
-        return not key.startswith(("metric/", "metrics/"))
+        return not (is_of_metrics(key) or key.startswith("metric/"))
 
     def may_be_infinite(self, key: str) -> bool:
         return not getattr(self.state[key], "trainable", False)
@@ -133,7 +133,7 @@ class VariablesState(SavableState):
         sides = for_replicas(self._keyed, found), self.state
         both = sides[0].keys() & sides[1].keys()
         there, here = (
-            {k: one for k, one in side.items() if k in both or not k.startswith("metrics/")}
+            {k: one for k, one in side.items() if k in both or not is_of_metrics(k)}
             for side in sides
         )
         return there, here

@@ -12,7 +12,7 @@ from keras_steps.keras_internals import Variables
 from keras_steps.roles import SetsBeforeUpdates
 from keras_steps.run import Run
 from keras_steps.step_callback import StepCallback
-from keras_steps.triggers import Trigger, as_trigger
+from keras_steps.triggers import Trigger, as_trigger, goes_by_time
 
 Setter = Callable[[float, Variables], Any]
 
@@ -46,7 +46,7 @@ class Scheduled(StepCallback, SetsBeforeUpdates):
                 f"{schedule!r}."
             )
         self.every = as_trigger(every, f"{name}(every)")
-        if self.every.next_time(0.0) is not None:
+        if goes_by_time(self.every):
             raise ValueError(
                 f"{name}(every) must be a matter of steps, so that a resumed run gets the same "
                 f"values; received {self.every!r}."

@@ -10,8 +10,8 @@ import numpy as np
 
 from keras_steps.backups import Backup
 from keras_steps.distribution import Seat
+from keras_steps.keras_internals import is_of_metrics
 from keras_steps.random_states import random_states
-from keras_steps.restoring import is_of_metrics
 
 _OF_A_REPLICA = re.compile(r".*/replica_\d+")
 

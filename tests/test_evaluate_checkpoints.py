@@ -385,8 +385,8 @@ class Unflushed:
     ("args", "error", "text"),
     [
         ({"directory": 3}, TypeError, "directory. must be a path; received 3"),
-        ({"timeout": "1"}, TypeError, "timeout. must be a number of seconds; received '1'"),
-        ({"timeout": True}, TypeError, "timeout. must be a number of seconds; received True"),
+        ({"timeout": "1"}, TypeError, "timeout. must be a number; received '1'"),
+        ({"timeout": True}, TypeError, "timeout. must be a number; received True"),
         ({"timeout": -1}, ValueError, "timeout. must be at least 0; received -1"),
         ({"timeout": math.nan}, ValueError, "timeout. must be at least 0; received nan"),
         ({"writer": 3}, TypeError, "writer. must be a function of .step, scalars.*received 3"),

@@ -43,13 +43,7 @@ MAY_IMPORT = {
     "backups": {"array_files", "atomic", "preflight"},
     "restoring": {"backups", "distribution", "keras_internals"},
     "resumption": {"clock", "keras_internals", "random_states"},
-    "backup_contents": {
-        "given_states",
-        "keras_internals",
-        "random_states",
-        "restoring",
-        "resumption",
-    },
+    "backup_contents": {"given_states", "keras_internals", "random_states", "resumption"},
     "backing_up": {
         "backup_contents",
         "background",
@@ -65,7 +59,7 @@ MAY_IMPORT = {
         "timelines",
         "worker_shares",
     },
-    "worker_shares": {"backups", "distribution", "random_states", "restoring"},
+    "worker_shares": {"backups", "distribution", "keras_internals", "random_states"},
     "run_state": set(),
     "training": {"distribution", "keras_internals", "preflight", "reports"},
     "agreement": {
@@ -146,7 +140,7 @@ MAY_IMPORT = {
         "run",
     },
     "loop": {"clock", "loop_run", "loop_training", "roles", "run", "step_callback"},
-    "monitor": {"keras_internals", "run", "step_callback"},
+    "monitor": {"arguments", "keras_internals", "run", "step_callback"},
     "user_writers": {"arguments"},
     "reporting": {
         "extra",

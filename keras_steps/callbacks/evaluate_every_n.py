@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from keras_steps.arguments import integral
+from keras_steps.arguments import flag, integral
 from keras_steps.evaluation_data import EvaluationData, PreparedData
 from keras_steps.evaluation_sources import EvaluationFunction, sources_by_prefix
 from keras_steps.keras_internals import is_compiled, random_states_kept, training_kept
@@ -57,6 +57,7 @@ class EvaluateEveryN(StepCallback):
     """
 
     order = Order.EVALUATE
+    _run: Run | None = None
 
     def __init__(
         self,
@@ -72,8 +73,8 @@ class EvaluateEveryN(StepCallback):
         super().__init__(every, optimizer=optimizer)
         if steps is not None:
             steps = integral(steps, "EvaluateEveryN(steps)", least=1)
-        self.at_start = _flag(at_start, "at_start")
-        self.at_end = _flag(at_end, "at_end")
+        self.at_start = flag(at_start, "EvaluateEveryN(at_start)")
+        self.at_end = flag(at_end, "EvaluateEveryN(at_end)")
         self.data = sources_by_prefix(data, "EvaluateEveryN", prefix=prefix, steps=steps)
         self._prepared: dict[str, PreparedData | EvaluationFunction] = {}
 
@@ -85,6 +86,7 @@ class EvaluateEveryN(StepCallback):
             self._prepare(run.model)
 
     def on_step(self, step: int, logs: dict[str, float]) -> None:
+        assert self._run is not None
         if not self._prepared:  # another callback has restored the model after train begin
             self._prepare(self.model)
         shares = self._run.training.shares_arrays
@@ -98,10 +100,10 @@ class EvaluateEveryN(StepCallback):
         self._run.evaluated(*named)  # apart, as an output's name may look like a prefix
 
     def end(self, run: Run) -> None:
-        self._prepared = {}
+        self._run, self._prepared = None, {}
 
     def break_off(self, run: Run) -> None:
-        self._prepared = {}
+        self.end(run)
 
     def refuse_loop(self, training: LoopTraining) -> None:
         for data in self.data.values():
@@ -119,9 +121,3 @@ class EvaluateEveryN(StepCallback):
     def _prepare(self, model: Any) -> None:
         with random_states_kept():
             self._prepared = {p: data.prepare(model) for p, data in self.data.items()}
-
-
-def _flag(value: Any, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"EvaluateEveryN({name}) must be True or False; received {value!r}.")
-    return value

@@ -85,6 +85,9 @@ class LogEveryN(StepCallback):
     def end(self, run: Run) -> None:
         self._run = None
 
+    def break_off(self, run: Run) -> None:
+        self.end(run)
+
     def refuse_loop(self, training: LoopTraining) -> None:
         refuse_extra(self.extra, training, "LogEveryN")
 

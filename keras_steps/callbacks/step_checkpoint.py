@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_steps.arguments import integral
+from keras_steps.arguments import flag, integral
 from keras_steps.checkpoint_contents import contents_of
 from keras_steps.checkpoint_directory import CheckpointDirectory
 from keras_steps.checkpoint_session import CheckpointListener, CheckpointSession, checked_listeners
@@ -114,9 +114,9 @@ class StepCheckpoint(StepCallback):
         self.keep_every = keep_every
         self.monitor = Monitor("val_loss" if monitor is None else monitor, mode, "StepCheckpoint")
         self.has_monitor = monitor is not None
-        self.save_weights_only = _flag(save_weights_only, "save_weights_only")
-        self.at_end = _flag(at_end, "at_end")
-        self.overwrite = _flag(overwrite, "overwrite")
+        self.save_weights_only = flag(save_weights_only, "StepCheckpoint(save_weights_only)")
+        self.at_end = flag(at_end, "StepCheckpoint(at_end)")
+        self.overwrite = flag(overwrite, "StepCheckpoint(overwrite)")
         self.listeners = checked_listeners(listeners)
         self._contents = contents_of(objects, weights_only=self.save_weights_only)
 
@@ -245,9 +245,3 @@ def _saves_to(callback: StepCallback, place: Path) -> bool:
     """
     saves = isinstance(callback, StepCheckpoint)
     return saves and os.path.realpath(callback.place) == os.path.realpath(place)
-
-
-def _flag(value: Any, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"StepCheckpoint({name}) must be True or False; received {value!r}.")
-    return value

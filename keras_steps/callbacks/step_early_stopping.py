@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_steps.arguments import integral
+from keras_steps.arguments import flag, integral
 from keras_steps.monitor import Monitor
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
@@ -71,12 +71,9 @@ class StepEarlyStopping(StepCallback):
         super().__init__(optimizer=optimizer)
         self.monitor = Monitor(monitor, mode, type(self).__name__, min_delta=min_delta)
         self.patience = integral(patience, "StepEarlyStopping(patience)", least=1)
-        if not isinstance(restore_best_weights, bool):
-            raise TypeError(
-                "StepEarlyStopping(restore_best_weights) must be True or False; received "
-                f"{restore_best_weights!r}."
-            )
-        self.restore_best_weights = restore_best_weights
+        self.restore_best_weights = flag(
+            restore_best_weights, "StepEarlyStopping(restore_best_weights)"
+        )
         self._start_afresh()
 
     def begin(self, run: Run) -> None:
@@ -109,6 +106,9 @@ class StepEarlyStopping(StepCallback):
         if self._best_weights is not None and run.stop_reason != "nan":
             self.model.set_weights(self._best_weights)
         self._run = None
+
+    def break_off(self, run: Run) -> None:
+        self._run = self._best_weights = None
 
     def refuse_loop(self, training: LoopTraining) -> None:
         if self.restore_best_weights and not training.holds_its_state:

@@ -21,7 +21,7 @@ from keras_steps.roles import HasCompanions
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
 from keras_steps.timelines import local_path, require_writable
-from keras_steps.triggers import EverySteps, Trigger, as_trigger
+from keras_steps.triggers import EverySteps, Trigger, as_trigger, goes_by_time
 
 
 class StepProfiler(StepCallback, HasCompanions):
@@ -79,7 +79,7 @@ class StepProfiler(StepCallback, HasCompanions):
         self.duration = integral(duration, "StepProfiler(duration)", least=1)
         self._refuse_overlaps(self.duration, f"duration={self.duration}")
         assert self.trigger is not None
-        if self.trigger.next_time(0.0) is not None:
+        if goes_by_time(self.trigger):
             raise ValueError(
                 "StepProfiler(every) must be steps, since a trace ends some steps later; received "
                 f"{every!r}. Pass an integer, EverySteps, AtSteps or GeometricSteps."

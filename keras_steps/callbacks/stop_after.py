@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from keras_steps.arguments import finite
 from keras_steps.run import Run
 from keras_steps.step_callback import Order, StepCallback
 from keras_steps.triggers import Trigger
@@ -50,9 +48,9 @@ class StopAfter(StepCallback):
         optimizer: str | Callable[[Any], Any] | None = None,
     ) -> None:
         self.seconds = (
-            _checked(seconds, "seconds")
-            + 60 * _checked(minutes, "minutes")
-            + 3600 * _checked(hours, "hours")
+            finite(seconds, "StopAfter(seconds)", least=0)
+            + 60 * finite(minutes, "StopAfter(minutes)", least=0)
+            + 3600 * finite(hours, "StopAfter(hours)", least=0)
         )
         if self.seconds == 0:
             raise ValueError(
@@ -101,11 +99,3 @@ class _TimeIsUp(Trigger):
         if self.at is None:
             self.at = seconds + self.seconds
         return self.at
-
-
-def _checked(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"StopAfter({name}) must be a number; received {value!r}.")
-    if not 0 <= value < math.inf:
-        raise ValueError(f"StopAfter({name}) must be finite and at least 0; received {value!r}.")
-    return float(value)

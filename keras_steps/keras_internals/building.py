@@ -12,6 +12,7 @@ from keras_steps.keras_internals.copies import assigned
 from keras_steps.keras_internals.flavour import backend_of
 from keras_steps.keras_internals.model_state import (
     for_replicas_of,
+    is_of_metrics,
     keyed_variables,
     optimizers_of,
     state_variables,
@@ -113,4 +114,4 @@ def _shapes(value: Any) -> Any:
 
 def _metrics(model: Any) -> dict[str, Any]:
     found = state_variables(model)
-    return {key: variable for key, variable in found.items() if key.startswith("metrics/")}
+    return {key: variable for key, variable in found.items() if is_of_metrics(key)}

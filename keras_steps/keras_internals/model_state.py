@@ -75,6 +75,11 @@ def keyed(groups: Mapping[str, Iterable[Any]]) -> Iterator[tuple[str, Any]]:
             yield f"{group}/{index}/{unnumbered(path)}", variable
 
 
+def is_of_metrics(key: str) -> bool:
+    """Whether this is the key of a metric's variable."""
+    return key.startswith("metrics/")
+
+
 def unnumbered(name: str) -> str:
     """A name or path without the numbers that Keras gives to what it names."""
     return _NUMBER.sub("", name)

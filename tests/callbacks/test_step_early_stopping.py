@@ -263,6 +263,20 @@ def test_the_fit_after_it_goes_on_from_them():
     assert_equal(model.get_weights(), other.get_weights())
 
 
+def test_after_an_error_it_keeps_none():
+    stopping = StepEarlyStopping(patience=9, restore_best_weights=True)
+    seen = []
+
+    def fails(step, logs):
+        seen.append(stopping.get_state()["best_weights"])
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        fit(make_model(), [stopping, Results(3, VALUES), ks.OnStep(7, fails)])
+    assert len(seen[0]) == 4
+    assert stopping.get_state()["best_weights"] is None
+
+
 # ---------------------------------------------------------------- fits, copies, resumes
 
 

@@ -180,3 +180,18 @@ def test_c29_what_was_stopped_goes_on_from_there():
 def test_bad_arguments(args, error, text):
     with pytest.raises(error, match=text):
         StopAfter(**args)
+
+
+def test_a_budget_that_is_refused_as_a_trigger_has_not_begun():
+    """Asked for a time it would begin to run; the profiler doesn't ask either."""
+    budget = ks.StopAfter(seconds=60)
+    for wants_steps in (
+        lambda: ks.StepScheduledLR(float, every=budget.trigger),
+        lambda: ks.StepProfiler("logs", budget.trigger),
+    ):
+        with pytest.raises(ValueError, match="must be (a matter of )?steps"):
+            wants_steps()
+    with FakeClock(1000) as time:
+        model = make_model()
+        fit(model, [budget, Ticking(time, 10)], batches=20)
+        assert (ks.global_step(model), ks.stop_reason(model)) == (6, "time")

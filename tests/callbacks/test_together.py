@@ -21,6 +21,7 @@ from flavours import (
 )
 
 import keras_steps as ks
+from keras_steps.run import Run
 from keras_steps.step_callback import Order
 from keras_steps.testing import FakeClock, Recorder
 
@@ -507,6 +508,13 @@ class FailsOnEvaluation(ks.StepCallback):
         raise RuntimeError("no")
 
 
+def with_a_run(callbacks):
+    """Those that keep a run, and with it the model and all that is trained."""
+    return [
+        type(c).__name__ for c in callbacks if any(isinstance(v, Run) for v in vars(c).values())
+    ]
+
+
 def batches_that_fail():
     """Evaluation data that raise in the second evaluation."""
     times = []
@@ -543,10 +551,12 @@ def test_after_an_error_in_mid_fit_everything_goes_on(fails, tmp_path, monkeypat
     with pytest.raises((RuntimeError, ZeroDivisionError)):
         fit(model, [*fails(), *callbacks], validation_data=VALIDATION, epochs=2)
     step = ks.global_step(model)
+    assert with_a_run(callbacks) == []
     assert all(np.isfinite(array).all() for array in model.get_weights())
     model.evaluate(*VALIDATION, verbose=0)
     fit(model, callbacks, batches=12, validation_data=VALIDATION)
     assert ks.global_step(model) == step + 12
+    assert with_a_run(callbacks) == []
     history = next(c for c in callbacks if isinstance(c, ks.StepHistory))
     assert history.steps == sorted(set(history.steps)) and history.steps[-1] == step + 12
     saved = [c.step for c in ks.list_checkpoints(tmp_path / "all" / "checkpoints")]
