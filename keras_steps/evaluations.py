@@ -28,6 +28,11 @@ class Evaluations:
             self._results, self._executions = {}, executions
         return self._results
 
+    @property
+    def latest(self) -> Mapping[str, float]:
+        """The results at the latest step that had an evaluation, those last added included."""
+        return self._results
+
     def add(self, executions: int, step: int, results: Mapping[str, float]) -> dict[str, float]:
         """Take in the results of an evaluation; returns those that no other had brought."""
         known = self.after(executions)

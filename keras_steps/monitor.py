@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from keras_steps.arguments import finite
+from keras_steps.evaluations import Evaluations
 from keras_steps.keras_internals import direction_of
 from keras_steps.run import Run
 from keras_steps.step_callback import Order
@@ -54,6 +55,7 @@ class Monitor:
         self.min_delta = finite(min_delta, f"{asked_by}(min_delta)", least=0)
         self.best: float | None = None
         self._direction = None if mode == "auto" else mode
+        self._evaluations = Evaluations()
         self._prefixes: list[str] = []
         self._has_come = False
 
@@ -69,6 +71,7 @@ class Monitor:
             ValueError: If no evaluation of this run can bring the name, or mode is "auto" and
                 neither the model's metrics nor the name tell the direction.
         """
+        self._evaluations = run.evaluations
         self._prefixes = run.evaluations.prefixes
         self._has_come = False
         if run.evaluations.are_known and self._prefix_of(self.name) is None:
@@ -104,12 +107,17 @@ class Monitor:
     def value_in(self, results: Mapping[str, float]) -> float | None:
         """The value among the results of an evaluation; None if they are of other data.
 
+        It is None too if another evaluation at the same step has brought the name: what is
+        handed on is new, and the first value is kept.
+
         Raises:
             ValueError: If they are of the data whose prefix the name has, and lack it.
         """
         if self.name in results:
             self._has_come = True
             return float(results[self.name])
+        if self.name in self._evaluations.latest:
+            return None
         prefix = self._prefix_of(self.name)
         same = [name for name in results if self._prefix_of(name) == prefix]
         if prefix is not None and same:

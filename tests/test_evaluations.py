@@ -110,3 +110,16 @@ def test_a_fit_tells_whether_it_validates():
     fit(make_model(), [Looks(1)], batches=2, validation_data=arrays(1))
     fit(make_model(), [Looks(1)], batches=2, validation_split=0.5)
     assert seen == [(True, []), (True, ["val_"]), (True, ["val_"])]
+
+
+@pytest.mark.filterwarnings("ignore:Two evaluations at step 8 have results named 'val_loss'")
+def test_a_second_evaluation_at_a_step_may_have_other_names(tmp_path):
+    best = ks.StepCheckpoint(tmp_path, 1000, monitor="val_loss", at_end=False)
+    stops = ks.StepEarlyStopping("val_loss", patience=2)
+    own = ks.EvaluateEveryN(lambda: {"loss": -1.0, "bleu": 2.0}, 8)
+    at_8 = Requests(8)
+    fit(make_model(), [best, stops, own, at_8], batches=8, validation_data=arrays(2))
+    (checkpoint,) = ks.list_checkpoints(tmp_path)
+    assert checkpoint.step == 8
+    assert at_8.logs[-1]["val_bleu"] == 2.0
+    assert stops.monitor.best == at_8.logs[-1]["val_loss"] > 0

@@ -140,7 +140,7 @@ MAY_IMPORT = {
         "run",
     },
     "loop": {"clock", "loop_run", "loop_training", "roles", "run", "step_callback"},
-    "monitor": {"arguments", "keras_internals", "run", "step_callback"},
+    "monitor": {"arguments", "evaluations", "keras_internals", "run", "step_callback"},
     "user_writers": {"arguments"},
     "reporting": {
         "extra",
