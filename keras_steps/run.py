@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from keras_steps import clock as clocks
@@ -208,16 +209,32 @@ class Run(Lookout):
             return []
         logs = fetched(logs)
         snapshot = self._sums.now(self.clocks)
-        set_ones = {s.label: s.value for s in self._setters if s.label and s.value is not None}
         epoch = {} if self.epoch is None else {"epoch": float(self.epoch)}
         firings = []
         for watch in due:
             step = watch.clock.step
             report = watch.window.report(step, logs, snapshot, watch.clock)
+            set_ones = self._set_values({*report, "epoch"})
             firings.append(Firing(watch.callback, step, report | set_ones | epoch))
             watch.window.restart(step, snapshot)
             watch.wait(time)
         return firings
+
+    def _set_values(self, taken: set[str]) -> dict[str, float]:
+        """What callbacks have set, by label; one that is taken has a number, from 2."""
+        values = {}
+        for setter in self._setters:
+            if setter.label is None:
+                continue
+            label = setter.label
+            for number in count(2):
+                if label not in taken:
+                    break
+                label = f"{setter.label}_{number}"
+            taken.add(label)
+            if setter.value is not None:
+                values[label] = setter.value
+        return values
 
     def _fire(self) -> None:
         if self.stop_reason == "nan":

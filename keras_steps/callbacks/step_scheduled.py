@@ -61,7 +61,7 @@ class StepScheduled(Scheduled):
 
     @property
     def label(self) -> str | None:
-        """The name under which reports show the value."""
+        """The name under which reports show the value, numbered from 2 where it is taken."""
         if isinstance(self.target, str):
             return self.target
         return getattr(self.target, "name", None) or getattr(self.target, "__name__", "scheduled")

@@ -617,3 +617,15 @@ def test_what_others_set_between_epochs_does_not_last():
     schedule = ks.schedules.join([0.1, 0.2], [15])
     fit(make_model(sgd()), [ks.StepScheduledLR(schedule), recorder, Lowers()], epochs=2)
     assert [round(logs["learning_rate"], 6) for logs in recorder.logs] == [0.1, 0.1, 0.1, 0.2]
+
+
+def test_values_under_equal_labels_are_numbered_and_overwrite_nothing_in_reports():
+    def loss(value):
+        pass
+
+    recorder = Recorder(2)
+    twins = [ks.StepScheduled(lambda value: None, lambda step, k=k: k + step) for k in (10, 20)]
+    fit(make_model(), [recorder, *twins, ks.StepScheduled(loss, lambda step: -1.0)], batches=2)
+    (logs,) = recorder.logs
+    assert [logs[name] for name in ("<lambda>", "<lambda>_2", "loss_2")] == [11.0, 21.0, -1.0]
+    assert logs["loss"] > 0
