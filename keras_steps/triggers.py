@@ -184,7 +184,9 @@ class EverySecs(Trigger):
     """Due when so many seconds have gone by since the callback fired last.
 
     It fires at the end of the first execution after that. Being a matter of the
-    clock on the wall, it fires at other steps in each run.
+    clock on the wall, it fires at other steps in each run. The seconds count from
+    when it became due, before the actions ran: let them be several times what its
+    action takes, or it is due again at once.
 
     Args:
         seconds: The interval, above 0.
