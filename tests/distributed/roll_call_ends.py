@@ -45,6 +45,7 @@ if "SIGNAL" in os.environ:
         except ConnectionError:  # the other's process is gone
             report(has_lost_it=True)
         leave()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     number = signal.Signals[os.environ["SIGNAL"]]
     callbacks.append(ks.StepBackupAndRestore(os.path.dirname(os.environ["REPORT"]), 5))
     get = roll_call.key_values_of(backend).get
