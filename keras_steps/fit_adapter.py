@@ -116,6 +116,7 @@ class FitAdapter(StandIn):
 
     def __call__(self, *args: Any) -> Any:
         if self._depth:
+            self._refuse_in_a_firing()
             return self._beneath(*args)
         run = self.run
         run.executions += 1
@@ -125,8 +126,9 @@ class FitAdapter(StandIn):
                 run.deadline is None or clocks.now() < run.deadline
             ):
                 return self.inner(*args)
-            if not self._is_called_by_its_fit(sys._getframe(1)):
+            if run.is_firing or not self._is_called_by_its_fit(sys._getframe(1)):
                 run.executions -= 1
+                self._refuse_in_a_firing()
                 return self.inner(*args)
             return self._attend(*args)
         except BaseException as error:
@@ -256,6 +258,15 @@ class FitAdapter(StandIn):
             )
         other.retire()
 
+    def _refuse_in_a_firing(self) -> None:
+        """Updates that an action makes would be counted as the fit's, in the middle of its step."""
+        if self.run.is_firing:
+            raise RuntimeError(
+                f"an action at a step of the fit of {self.model.name!r} trains the same model, by "
+                "train_on_batch or another fit. Train another model there, or this one between "
+                "two epochs, in on_epoch_end."
+            )
+
     def print_line(self, line: str) -> None:
         if self.run.is_chief:
             self._console.print_line(line)
@@ -264,8 +275,8 @@ class FitAdapter(StandIn):
         """Whether it is this adapter's fit that calls; if that has been broken off, retire.
 
         An interrupt between two executions ends fit without a word to its callbacks. What
-        calls then is another fit, or `train_on_batch`. Within our fit, another one of the
-        same model may be called, without callbacks of ours.
+        calls then is another fit, or `train_on_batch`. Between two epochs of our fit another
+        one of the same model may be called, without callbacks of ours.
         """
         if is_within(self.call.callbacks, caller):
             return True

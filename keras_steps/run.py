@@ -44,7 +44,7 @@ class Run(Lookout):
         self.evaluations = Evaluations()
         self.stop_reason: str | None = None
         self.is_backed_up = self.is_resumed = False
-        self.is_ending = self.has_ended = False
+        self.is_firing = self.is_ending = self.has_ended = False
         self.owner: Any = None
         self.print_line: Callable[[str], None] = print
         readings = Readings(
@@ -214,7 +214,7 @@ class Run(Lookout):
         for watch in due:
             step = watch.clock.step
             report = watch.window.report(step, logs, snapshot, watch.clock)
-            set_ones = self._set_values({*report, "epoch"})
+            set_ones = self._set_values({*report, "epoch"} - {"learning_rate"})
             firings.append(Firing(watch.callback, step, report | set_ones | epoch))
             watch.window.restart(step, snapshot)
             watch.wait(time)
@@ -241,9 +241,13 @@ class Run(Lookout):
             self._agenda.clear()
         if not self._agenda:
             return
-        uses_model = self._agenda.uses_model
-        with self.stopwatch.paused(), self.variables.published() if uses_model else nullcontext():
-            self._agenda.fire(self.evaluations.after(self.executions))
+        published = self.variables.published if self._agenda.uses_model else nullcontext
+        self.is_firing, self.attention_at = True, 0  # until the run waits again
+        try:
+            with self.stopwatch.paused(), published():
+                self._agenda.fire(self.evaluations.after(self.executions))
+        finally:
+            self.is_firing = False
 
     # ------------------------------------------------------------ epochs and the end
 

@@ -589,3 +589,19 @@ def test_an_eager_model_fires_alike(run_eagerly):
     recorder = Recorder(5)
     fit(make_model(run_eagerly=run_eagerly), [recorder])
     assert recorder.steps == [5, 10]
+
+
+@pytest.mark.parametrize("step", [3, 8], ids=["in mid-epoch", "at an epoch's last batch"])
+@pytest.mark.parametrize("trains", ["train_on_batch", "fit"])
+def test_an_action_that_trains_the_model_at_a_step_is_refused(trains, step):
+    model, (x, y) = make_model(), arrays(8)
+
+    def train(step, logs):
+        more = {"verbose": 0} if trains == "fit" else {}
+        getattr(model, trains)(x[:BATCH], y[:BATCH], **more)
+
+    with pytest.raises(RuntimeError, match="an action at a step of the fit of .* trains the same"):
+        fit(model, [ks.OnStep(ks.AtSteps(step), train)], batches=8, epochs=2)
+    recorder = Recorder(4)
+    fit(model, [recorder], batches=8)
+    assert recorder.steps == [step // 4 * 4 + 4 * n for n in (1, 2)]
