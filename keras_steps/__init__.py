@@ -32,7 +32,7 @@ from keras_steps.step_callback import StepCallback
 from keras_steps.stop_reason import stop_reason
 from keras_steps.triggers import AtSteps, EverySecs, EverySteps, GeometricSteps, Trigger
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AtSteps",
