@@ -11,6 +11,7 @@ JOBS = 2
 # run once more. One that fails is not.
 PYTEST = -m pytest -n $(JOBS) --dist worksteal --reruns 1 --only-rerun 'nothing but crashes'
 BACKENDS = jax torch tf_keras
+NIGHTLY = test-nightly-tensorflow test-nightly-jax test-nightly-torch
 
 # The CPU wheel of TensorFlow is half the size (274 against 572 MB for 2.21), but it is not everywhere.
 ifeq ($(shell uname -sm),Linux x86_64)
@@ -31,7 +32,7 @@ unexport TF_USE_LEGACY_KERAS
 unexport KERAS_STEPS_TEST_FLAVOUR
 
 .PHONY: help demo demo-gan demo-workers test lint format types wheel clean test-all $(BACKENDS:%=test-%) \
-        test-slow test-floor test-nightly test-distributed test-browser test-kill notebooks docs
+        test-slow test-floor test-nightly $(NIGHTLY) test-distributed test-browser test-kill notebooks docs
 .DELETE_ON_ERROR:
 
 help:  ## list these commands
@@ -89,12 +90,13 @@ $(BACKENDS:%=test-%): test-%: .venv-%/.stamp
 test-slow:  ## run the tests that take seconds each, which the others leave out, on every backend
 	@$(MAKE) --no-print-directory test-all ARGS="-m slow $(ARGS)"
 
-# What depends on Keras's version, on TensorFlow with the oldest one supported and with tomorrow's.
+# What depends on Keras's version, with the oldest one supported on TensorFlow, and with tomorrow's on each backend.
 VERSIONED = tests/contract tests/test_keras_internals*.py tests/test_evaluation_internals.py tests/test_fit_adapter.py \
-    tests/test_global_step.py tests/test_neighbours.py tests/test_saving.py tests/test_training_data.py
-test-floor: VERSIONED += tests/callbacks
-test-floor test-nightly: test-%: .venv-%/.stamp
-	@echo "== test-$*: pytest on TensorFlow with the Keras of .venv-$*"
+    tests/test_global_step.py tests/test_neighbours.py tests/test_saving.py tests/test_training_data.py tests/callbacks
+test-nightly: $(NIGHTLY)  ## run what depends on Keras's version with tomorrow's Keras, on each of its backends
+test-nightly-jax test-nightly-torch: export KERAS_BACKEND = $(@:test-nightly-%=%)
+test-floor $(NIGHTLY): test-%: .venv-%/.stamp
+	@echo "== $@: pytest with the Keras of .venv-$*"
 	@.venv-$*/bin/python $(PYTEST) $(VERSIONED) $(ARGS)
 
 test-distributed: .venv/.stamp $(BACKENDS:%=.venv-%/.stamp)  ## run the tests that start several processes
@@ -132,10 +134,12 @@ docs: .venv/.stamp-docs  ## build the site of the docs into docs/_build/html; a 
 .venv-torch/.stamp: REQUIREMENTS = $(TORCH) -e ".[torch,test]"
 .venv-tf_keras/.stamp: REQUIREMENTS = -e ".[tf-keras,test]"  # pip before 23.3 misses "tf_keras"
 .venv-floor/.stamp: REQUIREMENTS = "$(TENSORFLOW)" "keras==3.12.*" -e ".[test]"
-.venv-nightly/.stamp: REQUIREMENTS = "$(TENSORFLOW)" -e ".[test]"
-.venv-nightly/.stamp: AFTERWARDS = $(@D)/bin/python -m pip uninstall --quiet --yes keras && \
+.venv-nightly-tensorflow/.stamp: REQUIREMENTS = "$(TENSORFLOW)" -e ".[test]"
+.venv-nightly-jax/.stamp: REQUIREMENTS = -e ".[jax,test]"
+.venv-nightly-torch/.stamp: REQUIREMENTS = $(TORCH) -e ".[torch,test]"
+.venv-nightly-%/.stamp: AFTERWARDS = $(@D)/bin/python -m pip uninstall --quiet --yes keras && \
 	$(@D)/bin/python -m pip install --quiet --pre --force-reinstall --no-deps keras-nightly
-.venv/.stamp $(BACKENDS:%=.venv-%/.stamp) .venv-floor/.stamp .venv-nightly/.stamp: setup.cfg
+.venv/.stamp $(BACKENDS:%=.venv-%/.stamp) .venv-floor/.stamp $(NIGHTLY:test-%=.venv-%/.stamp): setup.cfg
 	@echo "== $(@D): installing keras_steps and what it needs (minutes, once)"
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
 	    "keras_steps needs Python 3.11 or newer, not %d.%d: name one with PYTHON=" % sys.version_info[:2])'
