@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
+
 _ARRAYS_ON_TENSORFLOW = (
     "_PrefetchDataset",
     "_OptionsDataset",
@@ -51,7 +53,7 @@ def seek_next_pass(source: Any, batches: int, on_read: Callable[[int], object]) 
 
         source._get_iterator = get_once
         return batches
-    return _seek_arrays(adapter, batches) if hasattr(source, "_get_distributed_iterator") else 0
+    return _seek_arrays(adapter, batches) if keras.backend.backend() == "jax" else 0
 
 
 def seek_in_handler(handler: Any, batches: int) -> int:
@@ -180,7 +182,7 @@ def _seek_generator(adapter: Any, batches: int, on_read: Callable[[int], object]
 
 
 def _seek_arrays(adapter: Any, batches: int) -> int:
-    """Keras 3.12 and 3.15 on JAX: `_get_iterator` draws indices, and calls what slices."""
+    """Keras 3.12 to 3.16 on JAX: `_get_iterator` draws indices, and calls what slices."""
     theirs = adapter._get_iterator
 
     def sought(slice_and_convert: Any, inputs: Any) -> Iterator[Any]:

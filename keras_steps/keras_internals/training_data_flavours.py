@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import keras
 
 from keras_steps.keras_internals.data_seeking import (
     replay_sampler,
@@ -77,6 +80,8 @@ class _EpochIteratorData(TrainingData):
         for _ in range(epochs):
             hooks.on_epoch_begin()
             hooks.on_epoch_end()
+        if hooks is not adapter and hasattr(adapter, "_epoch"):
+            adapter._epoch += epochs  # 3.16: what its order is drawn from
         if hasattr(adapter, "_dataset"):  # a tf.data.Dataset, whose iterators count
             dataset = getattr(source, "_distributed_dataset", None)
             # On TensorFlow, an epoch of known size makes one more at its end, for nothing.
@@ -107,7 +112,8 @@ class _EpochIteratorData(TrainingData):
             iterator = iter(source._get_iterator())
             if was_made_ahead:
                 at_pass()
-            skipping.over(iterator, sought)
+            with self._epoch_of_pass(position):
+                skipping.over(iterator, sought)
             return iterator
 
         def open_pass_once() -> Any:
@@ -130,10 +136,24 @@ class _EpochIteratorData(TrainingData):
             for execution in executions:
                 is_over = False
                 yield execution
-            if is_over and hasattr(source, "_get_distributed_iterator"):
+            if is_over and keras.backend.backend() == "jax":
                 yield position.batches, position.batches, iter(())  # JAX: see `found_end`
 
         source._enumerate_iterator = enumerate_once
+
+    @contextmanager
+    def _epoch_of_pass(self, position: Position) -> Iterator[None]:
+        """Keras 3.16 shuffles by the number of the epoch in which a pass reads its first batch."""
+        adapter, steps = self._source.data_adapter, self._source.steps_per_epoch
+        if not steps or not hasattr(adapter, "_epoch"):
+            yield
+            return
+        now = adapter._epoch
+        adapter._epoch = now + -position.lead_in // steps
+        try:
+            yield
+        finally:
+            adapter._epoch = now
 
     def found_end(self) -> None:
         """Keras 3 counts no batches of its own."""
